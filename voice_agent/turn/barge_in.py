@@ -1,0 +1,62 @@
+"""What speech over a reply means: an interruption, or a sound to talk on through.
+
+Step one, the hold, is cheap and early; step two, the verdict, waits for evidence but not for long. A verdict is one
+of two words; None means "not yet". Nothing here knows how the evidence was got.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from voice_agent.turn.wording import is_backchannel, words_of
+
+
+class Verdict(Enum):
+    """What to do with a held reply."""
+
+    INTERRUPT = "interrupt"
+    BACKCHANNEL = "backchannel"
+
+
+@dataclass(frozen=True, slots=True)
+class BargeInRules:
+    """The knobs (config.TurnConfig). Times in ms."""
+
+    hold_ms: float
+    verdict_ms: float
+    surely_speech_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the speech over the reply so far.
+
+    `speech_ms` is voiced sound, `since_hold_ms` time since the hold, `speaking` whether it goes on, `text` the words
+    up to the last pause (None while unknown).
+    """
+
+    speech_ms: float
+    since_hold_ms: float
+    speaking: bool
+    text: str | None = None
+
+
+def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
+    """Whether the overlap has lasted long enough to stop sending."""
+    return speech_ms >= rules.hold_ms
+
+
+def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
+    """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold."""
+    if evidence.text is not None:
+        return _by_words(evidence.text)
+    if evidence.speech_ms >= rules.surely_speech_ms:
+        return Verdict.INTERRUPT
+    if evidence.since_hold_ms < rules.verdict_ms:
+        return None
+    return Verdict.INTERRUPT if evidence.speaking else Verdict.BACKCHANNEL
+
+
+def _by_words(text: str) -> Verdict:
+    if not words_of(text) or is_backchannel(text):
+        return Verdict.BACKCHANNEL
+    return Verdict.INTERRUPT

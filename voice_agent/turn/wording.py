@@ -1,0 +1,76 @@
+"""What the words alone say about a turn: whether they are open-ended, or only a sound of listening.
+
+Pure word lists and patterns for English and Korean; unknown languages get the cautious answer (not open, not a
+backchannel). Lists are short on purpose: each entry is one that people really end a pause on.
+"""
+
+import re
+
+_OPEN_LAST_WORDS = frozenset(
+    """and or but because so if when while that which who with to of for from in on at by about into than as the a an
+    my your his her our their is are was were i'm it's um uh er like then plus""".split()
+)
+_OPEN_KO_ENDINGS = ("그리고", "그런데", "그래서", "하지만", "근데", "어", "음", "그", "저기")
+_NUMBER_WORDS = frozenset(
+    """zero oh one two three four five six seven eight nine ten eleven twelve double triple hundred dash dot at
+    underscore""".split()
+)
+_ASKED_FOR_NUMBER = re.compile(
+    r"\b(number|phone|code|card|account|zip|pin|e-?mail|address|order|reference|spell(ed|t)?)\b",
+    re.IGNORECASE,
+)
+_SPELLED = re.compile(r"\b(?:[A-Za-z][-. ,]+){2,}[A-Za-z]\b[.,]?\s*$")
+_LONG_ENOUGH_DIGITS = 7  # the shortest telephone number people dictate
+
+BACKCHANNELS = frozenset(
+    """mm mmm mhm mm-hmm mhmm mmhmm mm-hm hm hmm hmmm m uh-huh uhhuh uh huh uhm um ah aha oh ooh yeah yep yes yup ok
+    okay right sure good great nice cool wow really i see got it of course exactly true 네 예 응 음
+    어 아 그래요 그렇군요 맞아요 아하 오""".split()
+) | {"i", "see", "got", "it", "of", "course"}
+_NEVER_ALONE = frozenset({"i", "it", "of", "see", "got", "course"})
+_MOST_BACKCHANNEL_WORDS = 3
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation; an inner hyphen or apostrophe stays."""
+    return re.findall(r"\w+(?:[-'’]\w+)*", text.lower())
+
+
+def is_open_ended(text: str) -> bool:
+    """Whether more must come: a hanging conjunction, or digits, letters or an address still being dictated."""
+    words = words_of(text)
+    if not words or text.rstrip().endswith("?"):
+        return False
+    if (
+        words[-1] in _OPEN_LAST_WORDS
+        or words[-1].endswith(_OPEN_KO_ENDINGS[:5])
+        or text.rstrip().endswith("...")
+    ):
+        return True
+    return _is_dictating(text, words)
+
+
+def _is_dictating(text: str, words: list[str]) -> bool:
+    """A run of digits at the end that is too short for what was announced, or letters being spelled."""
+    if _SPELLED.search(text):
+        return True
+    digits = 0
+    for word in reversed(words):
+        bare = word.replace("-", "")
+        if not (bare.isdigit() or word in _NUMBER_WORDS):
+            break
+        digits += len(bare) if bare.isdigit() else 1
+    announced = bool(_ASKED_FOR_NUMBER.search(text))
+    if announced and digits:
+        return digits < _LONG_ENOUGH_DIGITS
+    return 3 <= digits < _LONG_ENOUGH_DIGITS
+
+
+def is_backchannel(text: str) -> bool:
+    """Whether the words only say "I am listening", so that the one who speaks should go on."""
+    words = words_of(text)
+    if not words or len(words) > _MOST_BACKCHANNEL_WORDS or text.rstrip().endswith("?"):
+        return False
+    if len(words) == 1 and words[0] in _NEVER_ALONE:
+        return False
+    return all(word in BACKCHANNELS for word in words)
