@@ -88,6 +88,10 @@ class AudioOutput(Protocol):
         """Samples of this reply that left for the user, at the chunks' rate."""
         ...
 
+    async def audible(self, reply_id: str) -> int | None:
+        """Wait until the reply's first audible sample left; returns that instant in ns, None if none ever did."""
+        ...
+
     async def drained(self, reply_id: str) -> int:
         """Wait until a finished reply was played to its end (or was flushed); returns its played samples."""
         ...

@@ -126,8 +126,12 @@ class TurnConfig:
         "Silence that ends a turn the model calls finished; shorter interrupts slow speakers.", 240
     )
     unsure_ms: int = setting("Silence that ends a turn the model calls unfinished.", 1400)
+    open_ms: int = setting(
+        "Silence that ends a turn whose words are open (a number, a spelling, 'and').", 2200
+    )
     longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
+    surely_speech_ms: int = setting("Speech over a reply that is no backchannel any more.", 700)
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     min_reply_delay_ms: int = setting(
         "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0

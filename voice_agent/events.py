@@ -76,11 +76,15 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReplyStarted:
-    """The agent will answer; `turn_id` is what it answers, None for a greeting or a bare request."""
+    """The agent will answer; `turn_id` is what it answers, None for a greeting or a bare request.
+
+    `text_only` says whether it is written instead of spoken; None means as the session's settings say.
+    """
 
     reply_id: str
     turn_id: str | None
     metadata: dict[str, str] | None = None
+    text_only: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

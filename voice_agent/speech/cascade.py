@@ -5,12 +5,15 @@ turns nor transports; it is handed a sink. Cancelling `run` leaves both streams'
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from msgspec import structs
 
 from voice_agent.audio import PcmChunk, WordTime
 from voice_agent.clock import NS_PER_S, Clock
@@ -18,6 +21,7 @@ from voice_agent.engine.client import EngineClient, EngineStream
 from voice_agent.engine.messages import (
     Failed,
     Finished,
+    Result,
     Speak,
     SpeakEnd,
     SpeakText,
@@ -38,9 +42,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ask:
-    """What to answer and how: `think` for the Thinker, `speak` for the speech engine (None: text only)."""
+    """What to answer and how: `think` for the Thinker, or the text itself (a greeting); `speak` None is text only."""
 
-    think: Think
+    reply_id: str
+    think: Think | str
     speak: Speak | None
     language_hint: str = "en"
 
@@ -93,11 +98,23 @@ class Cascade:
         self._watermarker = watermarker
         self._clock = clock
         self._stall_s = stall_s
+        self._thinking: set[str] = set()
+        self._epochs = itertools.count(1)  # tells a second attempt from the first
+
+    def thinking(self) -> list[str]:
+        """Reply ids the Thinker works on."""
+        return list(self._thinking)
+
+    def speaking(self) -> list[str]:
+        """Reply ids the speech engine works on."""
+        return self._talker.in_flight()
 
     async def run(self, ask: Ask, sink: Sink) -> Answer:
         """Answer to the end. Raises EngineError; cancellation aborts every stage at once."""
         if ask.speak is None:
             return await self._think(ask, sink, None)
+        ask = replace(ask, speak=structs.replace(ask.speak, epoch=next(self._epochs)))
+        assert ask.speak
         async with self._talker.submit(ask.speak) as stream:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -110,10 +127,22 @@ class Cascade:
 
     async def _think(self, ask: Ask, sink: Sink, stream: EngineStream | None) -> Answer:
         speaking = _Speaking(ask, stream, sink)
-        async with self._thinker.stream(ask.think) as results:
-            iterator = aiter(results)
+        if isinstance(ask.think, str):
+            sink.text(ask.think)
+            speaking.write(ask.think)
+            speaking.end()
+            return Answer("stop", {})
+        think = structs.replace(ask.think, epoch=next(self._epochs))
+        self._thinking.add(ask.reply_id)
+        try:
+            return await self._follow(think, speaking, sink)
+        finally:
+            self._thinking.discard(ask.reply_id)
+
+    async def _follow(self, think: Think, speaking: "_Speaking", sink: Sink) -> Answer:
+        async with aclosing(self._thinker.stream(think)) as results:
             while True:
-                result = await self._within_stall(anext(iterator))
+                result = await self._within_stall(anext(results))
                 match result:
                     case TextDelta(text=text):
                         sink.stamp("thinker")
@@ -149,7 +178,7 @@ class Cascade:
                 case _:
                     raise EngineError(f"the speech engine sent {type(result).__name__}")
 
-    async def _within_stall[T](self, pending: "asyncio.Future[T]") -> T:
+    async def _within_stall(self, pending: Awaitable[Result]) -> Result:
         """Wait for the next result, but not for ever."""
         task = asyncio.ensure_future(pending)
         limit = asyncio.ensure_future(
@@ -194,9 +223,7 @@ class _Speaking:
             words = self._speakable.words(clause)
             if words:
                 self._sink.stamp("clause")
-                self._stream.push(
-                    SpeakText(self._speak.request_id, self._speak.epoch, words, self._language)
-                )
+                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, self._language))
 
 
 def _word_times(chunk: SpeechChunk) -> tuple[WordTime, ...]:

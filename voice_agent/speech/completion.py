@@ -152,9 +152,7 @@ class Completion:
         """End regularly: hand out the tool calls, then Finished (or Failed if a call cannot be read)."""
         if self.ended:
             return []
-        rest = self._text(self._markup.end())
-        if self.ended:  # the rest filled the budget
-            return rest
+        rest = self._said(self._markup.end())
         try:
             calls = [self._whole(call) for call in [*self._calls.values(), *self._marked_calls()]]
         except ValueError as error:
@@ -192,18 +190,19 @@ class Completion:
         calls = _dicts(delta.get("tool_calls"))
         self.progress += bool(content or reasoning or calls)
         arguments = sum(self._take_call(call) for call in calls)
-        self._budget_chars -= len(reasoning) + arguments
-        return self._text(self._markup.feed(content), hidden=len(content))
+        self._budget_chars -= len(content) + len(reasoning) + arguments
+        text = self._markup.feed(content)
+        if self._budget_chars >= 0:
+            return self._said(text)
+        length = Finished(self._id, self._epoch, "length", self._usage)
+        return [
+            *self._said(text[: self._budget_chars]),
+            self._end(length),
+        ]  # a negative index cuts the excess
 
-    def _text(self, text: str, hidden: int = 0) -> list[ThinkResult]:
-        """Let out `text`; `hidden` characters were taken in for it, which count where they are more."""
-        said, over = text[: max(0, self._budget_chars)], max(len(text), hidden) > self._budget_chars
-        self._budget_chars -= max(len(text), hidden)
-        self.visible = self.visible or bool(said.strip())
-        results: list[ThinkResult] = [TextDelta(self._id, self._epoch, said)] if said else []
-        if over:
-            results.append(self._end(Finished(self._id, self._epoch, "length", self._usage)))
-        return results
+    def _said(self, text: str) -> list[ThinkResult]:
+        self.visible = self.visible or bool(text.strip())
+        return [TextDelta(self._id, self._epoch, text)] if text else []
 
     def _take_call(self, piece: dict[str, Any]) -> int:
         """Add a piece to the call it belongs to; returns its characters of arguments."""
@@ -225,7 +224,9 @@ class Completion:
         arguments = "".join(call.arguments).strip() or "{}"
         if not isinstance(json.loads(arguments), dict):
             raise ValueError("its arguments are not an object")
-        return ToolCall(self._id, self._epoch, call.call_id or f"call_{uuid4().hex[:24]}", call.name, arguments)
+        return ToolCall(
+            self._id, self._epoch, call.call_id or f"call_{uuid4().hex[:24]}", call.name, arguments
+        )
 
     def _marked_calls(self) -> list[_PartialCall]:
         if self._markup.unclosed:
@@ -238,7 +239,9 @@ def _from_markup(text: str) -> _PartialCall:
     if not isinstance(call, dict):
         raise ValueError("its markup is not an object")
     fields = cast(dict[str, Any], call)
-    return _PartialCall(name=_string(fields.get("name")), arguments=[json.dumps(fields.get("arguments") or {})])
+    return _PartialCall(
+        name=_string(fields.get("name")), arguments=[json.dumps(fields.get("arguments") or {})]
+    )
 
 
 def error_text(body: dict[str, Any]) -> str:

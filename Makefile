@@ -1,0 +1,61 @@
+# Two commands: `make serve` and `make test`. Everything lands in .venv and the weights' cache.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+FLAGS ?=
+
+.PHONY: serve test install weights lint types unit browser slow bench lock clean
+
+serve: install
+	$(BIN)/voice-agent serve $(FLAGS)
+
+install: $(INSTALLED)
+
+# a virtual environment from the lock, with hashes; the project itself without its dependencies
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (python3 --version says: $$(python3 --version))"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+weights: install
+	$(BIN)/voice-agent models pull --profile cpu-small
+
+# what the tests need beyond Python: a browser (and ip, for a namespace without network); root installs them itself
+debian:
+	@if ! command -v chromium >/dev/null || ! command -v ip >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium iproute2 >/dev/null; \
+		else echo "please install: chromium iproute2"; exit 1; fi; fi
+.PHONY: debian
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: install
+	$(BIN)/pyright
+
+unit: install
+	$(BIN)/python -m pytest -m "not loopback and not weights and not browser and not slow"
+
+test: install debian weights lint types
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: install debian weights
+	$(BIN)/python -m pytest -m slow
+
+# both locks, without any index's address in them
+lock:
+	$(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip install --quiet uv
+	.cache/uv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-annotate --no-header --extra phone --extra dev pyproject.toml -o requirements.lock
+	.cache/uv/bin/uv pip compile -q --python-platform x86_64-manylinux_2_28 --python-version 3.12 --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --extra gpu pyproject.toml -o requirements-gpu.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

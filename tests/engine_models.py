@@ -1,0 +1,117 @@
+"""Models for the engine's tests, loaded as the `scripted` family by tests/engine_child.py.
+
+The recognizer tells how much it heard; the Thinker does what the last user message says; the Talker says each word as
+20 frames of constant samples whose value is the word's `start_char` + 1, so that a test knows whose sound it holds.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voice_agent.audio import Samples
+from voice_agent.engine.messages import SpokenWord, Think
+from voice_agent.engine.runtime import (
+    FrameWord,
+    Latents,
+    RecognizerOptions,
+    TalkerOptions,
+    ThinkerEnd,
+    ThinkerOptions,
+    ToolCallParts,
+)
+from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
+
+RATE_HZ = 8_000
+SAMPLES_PER_FRAME = 80  # 10 ms
+FRAMES_PER_WORD = 20  # 200 ms
+
+
+class Ears:
+    """Says how many samples it heard; takes 0.2 s over exactly one sample."""
+
+    def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
+        if len(samples) == 1:
+            time.sleep(0.2)
+        return f"{len(samples)} samples", language or "en"
+
+
+class Script:
+    """Commands in the last user message: say, forever, stall, tool, nothing, raise, refuse, prompt."""
+
+    def __init__(self, context_tokens: int) -> None:
+        self.context_tokens = context_tokens
+
+    def count_tokens(self, messages: list[dict[str, Any]]) -> int:
+        return sum(1 + len(str(message.get("content", "")).split()) for message in messages)
+
+    def stream(self, request: Think, emit: Callable[[str], bool]) -> ThinkerEnd:
+        command, *words = str(request.messages[-1]["content"]).split()
+        match command:
+            case "forever":
+                while not emit("on "):
+                    time.sleep(0.001)
+                return ThinkerEnd("aborted")
+            case "flood":
+                while not emit("on "):
+                    pass
+                return ThinkerEnd("aborted")
+            case "stall":
+                time.sleep(60)
+            case "tool":
+                return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
+            case "raise":
+                raise RuntimeError("the secret transcript")
+            case "refuse":
+                raise EngineError("cannot now", code="cannot", retryable=True)
+            case "prompt":
+                words = [str(message["content"]).split()[0] for message in request.messages]
+        for word in words:
+            if emit(f"{word} "):
+                return ThinkerEnd("aborted")
+        return ThinkerEnd("stop", {"output_tokens": len(words)})
+
+
+class Tones:
+    """Words that do more than sound: `...` has none, `boom` raises, `slow` takes 20 ms a window, `moon` is foreign."""
+
+    rate_hz = RATE_HZ
+    samples_per_frame = SAMPLES_PER_FRAME
+    voices = ("low", "high")
+    languages = ("en", "ko")
+
+    def encode(self, words: list[SpokenWord], voice: str, speed: float, seed: int) -> Latents:
+        if any(word.text == "boom" for word in words):
+            raise RuntimeError("boom")
+        if any(word.text == "moon" for word in words):
+            raise UnsupportedLanguage("no words for this")
+        audible = [word for word in words if word.text != "..."]
+        per_word = round(FRAMES_PER_WORD / speed)
+        places = [
+            FrameWord(word.start_char, word.end_char, i * per_word, (i + 1) * per_word)
+            for i, word in enumerate(audible)
+        ]
+        values = [word.start_char + 1 for word in audible for _ in range(per_word)]
+        slow = any(word.text == "slow" for word in words)
+        return Latents(len(values), (values, slow), places)
+
+    def decode(self, latents: Latents, first_frame: int, frames: int) -> Samples:
+        values, slow = latents.data
+        if slow:
+            time.sleep(0.02)
+        window = np.array(values[first_frame : first_frame + frames], dtype=np.int16)
+        return np.repeat(window, SAMPLES_PER_FRAME)
+
+
+def load(folder: Path, options: RecognizerOptions | ThinkerOptions | TalkerOptions) -> Ears | Script | Tones:
+    """The family's entry; a folder named missing has no weights, one named crash ends the process."""
+    if folder.name == "missing":
+        raise WeightsError("model.bin is missing: run `voice-agent models pull`")
+    if folder.name == "crash":
+        print("a library's last words", flush=True)
+        raise SystemExit(9)
+    if isinstance(options, RecognizerOptions):
+        return Ears()
+    return Script(options.context_tokens) if isinstance(options, ThinkerOptions) else Tones()

@@ -1,0 +1,86 @@
+"""Configuration: layers, names, types, and sentences that say what would be right."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from voice_agent.config import Config, describe, load_config
+from voice_agent.errors import ConfigError
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_flags_win_over_environment_over_file_over_profile(tmp_path: Path) -> None:
+    file = write(tmp_path, 'profile = "cpu-small"\n[server]\nport = 1\nhost = "127.0.0.2"\n')
+    config = load_config(file, {"VOICE_AGENT_SERVER_PORT": "2"}, {"server": {"port": 3}})
+    assert (config.profile, config.server.port, config.server.host) == ("cpu-small", 3, "127.0.0.2")
+    assert config.recognizer.model == "whisper-tiny.en"
+    assert load_config(file, {"VOICE_AGENT_SERVER_PORT": "2"}).server.port == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "right"),
+    [
+        ("[server]\nprot = 1", "server.prot", "'port'"),
+        ("[sever]\nport = 1", "sever", "'server'"),
+        ('profile = "gpu-small"', "profile", "cpu-small"),
+        ('[server]\nport = "x"', "server.port", "not a number"),
+        ("[server]\nport = true", "server.port", "whole number"),
+        ("[server]\nport = 70000", "server.port", "65535"),
+        ("[server]\nhost = 7", "server.host", "text"),
+        ('[turn]\nmode = "serve"', "turn.mode", "'server'"),
+        ("[turn]\nend_probability = 2", "turn.end_probability", "1.0"),
+        ('[server]\ntls_cert = "a.pem"', "tls_key", "both or neither"),
+        ('[thinker]\nurl = "localhost:1"', "thinker.url", "http://"),
+        ('[thinker]\nfamily = "remote"', "thinker.url", "base URL"),
+        ("[[ice.servers]]\nurl = 'stun:x'", "ice.servers[0].url", "'urls'"),
+        ("server = 3", "server", "table"),
+        ("[server", "agent.toml", "not TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_would_be_right(
+    tmp_path: Path, text: str, field: str, right: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(write(tmp_path, text), {})
+    assert field in str(error.value) and right in str(error.value)
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml"):
+        load_config(Path("nowhere.toml"), {})
+
+
+def test_public_address_without_keys_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"api_keys.*127\.0\.0\.1"):
+        load_config(None, {"VOICE_AGENT_SERVER_HOST": "0.0.0.0"})
+    config = load_config(None, {"VOICE_AGENT_SERVER_HOST": "0.0.0.0", "VOICE_AGENT_SERVER_API_KEYS": "a,b"})
+    assert config.server.api_keys == ("a", "b")
+
+
+def test_unknown_environment_section_is_refused() -> None:
+    with pytest.raises(ConfigError, match="VOICE_AGENT_SEVER_PORT"):
+        load_config(None, {"VOICE_AGENT_SEVER_PORT": "1"})
+
+
+def test_a_url_makes_the_thinker_remote() -> None:
+    assert load_config(None, {"VOICE_AGENT_THINKER_URL": "http://x/v1"}).thinker.family == "remote"
+
+
+def test_every_field_is_documented_and_the_printed_form_is_read_back(tmp_path: Path) -> None:
+    text = describe(Config())
+    keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    comments = [line for line in text.splitlines() if line.startswith("# ")]
+    assert len(keys) == len(comments) > 50
+    assert tomllib.loads(text)["server"]["port"] == 8000
+    assert load_config(write(tmp_path, text), {}) == Config()
+
+
+def test_secrets_are_not_printed() -> None:
+    config = load_config(None, {"VOICE_AGENT_SERVER_API_KEYS": "hush"})
+    assert "hush" not in describe(config)

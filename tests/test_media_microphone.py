@@ -1,0 +1,390 @@
+"""The media clock: loss, reordering, DTX, stalls, restarts and drift, all against one unbroken line."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
+from av.audio.frame import AudioFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voice_agent.audio import MicrophoneFrame, Samples, dbfs
+from voice_agent.clock import ManualClock
+from voice_agent.media.microphone import INBOX_FRAMES, PIECE, MediaClock, Microphone
+
+MS = 1_000_000
+
+
+def tone(start: int, length: int = PIECE) -> Samples:
+    """440 Hz as seen from RTP time 0, so that pieces fit together."""
+    return (8_000 * np.sin(2 * np.pi * 440 * (start + np.arange(length)) / 48_000)).astype(np.int16)
+
+
+class Line:
+    """Feeds a media clock with packets and ticks in the order of time, and keeps what comes out."""
+
+    def __init__(self) -> None:
+        self.clock = MediaClock(0)
+        self.frames: list[MicrophoneFrame] = []
+        self.now_ms = 0.0
+
+    def until(self, ms: float) -> None:
+        while self.now_ms + 20 <= ms:
+            self.now_ms += 20
+            self.frames += self.clock.tick(int(self.now_ms * MS))
+        self.now_ms = ms
+
+    def packet(self, at_ms: float, number: int, samples: Samples | None = None, base: int = 0) -> None:
+        """Packet `number` (RTP time 960 * number + base) arrives at `at_ms`."""
+        self.until(at_ms)
+        pcm = tone(number * PIECE) if samples is None else samples
+        self.frames += self.clock.push(number * PIECE + base, pcm, int(at_ms * MS))
+
+    @property
+    def sound(self) -> Samples:
+        return np.concatenate([frame.samples for frame in self.frames])
+
+    @property
+    def ms(self) -> float:
+        return 20.0 * len(self.frames)
+
+    def assert_unbroken(self) -> None:
+        assert [frame.first_sample for frame in self.frames] == [320 * n for n in range(len(self.frames))]
+        assert all(len(frame.samples) == 320 and frame.samples.dtype == np.int16 for frame in self.frames)
+
+    def loud_ms(self) -> float:
+        return 20.0 * sum(dbfs(frame.samples) > -30 for frame in self.frames)
+
+
+def steps(samples: Samples) -> int:
+    return int(np.abs(np.diff(samples.astype(int))).max())
+
+
+TONE_STEP = steps(tone(0, 48_000)[::3])
+
+
+def test_a_clean_stream_goes_through_whole_and_at_once() -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+        assert len(line.frames) >= n  # at most one frame is held back by the resampler
+    line.assert_unbroken()
+    right = tone(0, 48_000)[::3].astype(int)[: len(line.sound)]
+    assert np.abs(line.sound.astype(int) - right)[400:-400].max() < 40
+    assert not any(frame.concealed for frame in line.frames)
+
+
+def test_a_lost_packet_is_20_ms_of_marked_soft_silence() -> None:
+    line = Line()
+    for n in range(50):
+        if n != 25:
+            line.packet(20 * n, n)
+    line.assert_unbroken()
+    assert [frame.first_sample // 320 for frame in line.frames if frame.concealed] == [25]
+    assert line.ms == pytest.approx(1000, abs=20)
+    assert steps(line.sound) < TONE_STEP * 2
+
+
+@pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (1, 2, 0)])
+def test_reordering_within_40_ms_is_put_right(order: tuple[int, ...]) -> None:
+    line = Line()
+    for n in range(20):
+        line.packet(20 * n, n)
+    for place, offset in enumerate(order):
+        line.packet(400 + 15 * place, 20 + offset)
+    for n in range(20 + len(order), 50):
+        line.packet(20 * n, n)
+    right = tone(0, 48_000)[::3].astype(int)[: len(line.sound)]
+    assert np.abs(line.sound.astype(int) - right)[400:-400].max() < 40
+
+
+def test_a_lost_packet_holds_the_next_ones_back_for_40_ms_at_most() -> None:
+    line = Line()
+    for n in range(10):
+        line.packet(20 * n, n)
+    line.packet(220, 11)
+    line.until(261)
+    line.frames += line.clock.tick(261 * MS)
+    assert line.ms >= 220
+
+
+def test_duplicates_and_late_packets_are_dropped() -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+        line.packet(20 * n + 1, n)
+        if n > 10:
+            line.packet(20 * n + 2, n - 5)
+    line.assert_unbroken()
+    assert line.ms == pytest.approx(1000, abs=20)
+    assert line.clock.dropped_late == 50 + 39
+
+
+def test_a_dtx_gap_has_its_true_length() -> None:
+    """C03: one packet each 400 ms for 2 s between two stretches of sound."""
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+    for n in range(70, 150, 20):
+        line.packet(20 * n, n, np.zeros(PIECE, np.int16))
+    for n in range(150, 200):
+        line.packet(20 * n, n)
+    line.assert_unbroken()
+    loud = [n for n, frame in enumerate(line.frames) if dbfs(frame.samples) > -30]
+    gaps = [b - a for a, b in itertools.pairwise(loud) if b - a > 1]
+    assert len(gaps) == 1
+    assert 20 * (gaps[0] - 1) == pytest.approx(2000, abs=60)
+    assert line.ms == pytest.approx(4000, abs=40)
+
+
+def test_silence_goes_on_by_the_wall_clock_when_packets_stop() -> None:
+    """C04: the line stays at most 120 ms behind."""
+    line = Line()
+    for n in range(100):
+        line.packet(20 * n, n)
+    line.until(7000)
+    line.assert_unbroken()
+    assert line.ms == pytest.approx(7000, abs=130)
+    assert not line.sound[-16_000:].any()
+    assert steps(line.sound) < TONE_STEP * 2
+
+
+def test_silence_comes_before_the_first_packet_too() -> None:
+    """C15: a microphone that is off at the start."""
+    line = Line()
+    line.until(20_000)
+    assert line.ms == pytest.approx(20_000, abs=130)
+    line.packet(20_000, 7)
+    for n in range(1, 50):
+        line.packet(20_000 + 20 * n, 7 + n)
+    assert line.loud_ms() == pytest.approx(1000, abs=40)
+    assert line.ms == pytest.approx(21_000, abs=130)
+
+
+def test_a_sender_that_paused_its_count_goes_on_without_loss() -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+    for n in range(50, 100):
+        line.packet(9_000 + 20 * n, n)
+    line.assert_unbroken()
+    assert line.loud_ms() == pytest.approx(2000, abs=60)
+    assert line.ms == pytest.approx(11_000, abs=130)
+
+
+@pytest.mark.parametrize("base", [PIECE * 5000, -PIECE * 5000, -PIECE * 30, 1 << 31])
+def test_a_sender_that_jumps_makes_no_extra_time(base: int) -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+    for n in range(50, 150):
+        line.packet(20 * n, n, base=base)
+    line.assert_unbroken()
+    assert line.ms == pytest.approx(3000, abs=240)
+    assert line.loud_ms() >= 2700
+
+
+def test_a_short_jam_loses_nothing_and_adds_nothing() -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+    for n in range(50, 54):
+        line.packet(1079, n)
+    for n in range(54, 100):
+        line.packet(20 * n, n)
+    assert line.loud_ms() == pytest.approx(2000, abs=40)
+    assert line.ms == pytest.approx(2000, abs=20)
+
+
+def test_a_jam_is_played_late_but_the_lead_it_leaves_is_bounded() -> None:
+    line = Line()
+    for n in range(50):
+        line.packet(20 * n, n)
+    for n in range(50, 350):
+        line.packet(7_000, n)  # six seconds at once
+    for n in range(350, 450):
+        line.packet(20 * n, n)
+    line.assert_unbroken()
+    assert line.ms <= 9000 + 1040
+    assert line.clock.dropped_late > 200
+
+
+@pytest.mark.parametrize("ppm", [100, -100])
+def test_drift_does_not_add_up(ppm: int) -> None:
+    line = Line()
+    minutes = 30
+    for n in range(50 * 60 * minutes):
+        at_ms = 20 * n * (1 - ppm * 1e-6)
+        line.frames = line.frames[-1:]
+        line.now_ms = at_ms
+        line.frames += line.clock.push(n * PIECE, np.zeros(PIECE, np.int16), int(at_ms * MS))
+        line.frames += line.clock.tick(int(at_ms * MS))
+    stopped_ms = line.now_ms
+    before = line.frames[-1].first_sample
+    line.until(stopped_ms + 5000)
+    after = line.frames[-1].first_sample
+    assert (after - before) / 16 == pytest.approx(5000, abs=130)
+
+
+def test_rtp_time_may_wrap() -> None:
+    line = Line()
+    base = (1 << 32) - 25 * PIECE
+    for n in range(50):
+        line.until(20 * n)
+        line.frames += line.clock.push((base + n * PIECE) % (1 << 32), tone(n * PIECE), 20 * n * MS)
+    assert line.ms == pytest.approx(1000, abs=20)
+    assert line.loud_ms() == pytest.approx(1000, abs=20)
+
+
+def test_stereo_with_one_silent_side_keeps_its_length_and_pitch() -> None:
+    """C02."""
+    line = Line()
+    for n in range(50):
+        left = tone(n * PIECE)
+        line.packet(20 * n, n, np.stack([left, np.zeros_like(left)], axis=1))
+    assert line.ms == pytest.approx(1000, abs=20)
+    spectrum = np.abs(np.fft.rfft(line.sound))
+    assert np.argmax(spectrum) * 16_000 / len(line.sound) == pytest.approx(440, abs=2)
+
+
+def test_a_consumer_that_slept_gets_a_bounded_catch_up() -> None:
+    clock = MediaClock(0)
+    frames = clock.tick(600_000 * MS)
+    assert len(frames) * 20 <= 5_000
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    arrivals=st.lists(st.tuples(st.integers(0, 120), st.booleans()), min_size=5, max_size=60),
+    jumps=st.lists(st.integers(-(1 << 33), 1 << 33), max_size=3),
+    length=st.sampled_from([120, 480, 960, 1920, 5760]),
+)
+def test_whatever_comes_the_line_is_unbroken_and_near_the_wall_clock(
+    arrivals: list[tuple[int, bool]], jumps: list[int], length: int
+) -> None:
+    line = Line()
+    events = sorted((20 * n + delay, n) for n, (delay, lost) in enumerate(arrivals) if not lost)
+    for place, (at_ms, n) in enumerate(events):
+        base = jumps[place % len(jumps)] if jumps and place > 10 else 0
+        line.packet(at_ms, n, np.ones(length, np.int16), base=base)
+    line.until(line.now_ms + 2000)
+    line.assert_unbroken()
+    assert line.ms >= line.now_ms - 160
+    assert line.ms <= line.now_ms + 1300
+
+
+# --- the track ----------------------------------------------------------------------------------------------------
+
+
+class ScriptedTrack(MediaStreamTrack):
+    """A decoded track under the test's hand."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: asyncio.Queue[AudioFrame | None] = asyncio.Queue()
+        self.reads = 0
+
+    def put(self, number: int, layout: str = "stereo") -> None:
+        channels = 2 if layout == "stereo" else 1
+        pcm = np.repeat(tone(number * PIECE), channels).reshape(1, -1)
+        frame = AudioFrame.from_ndarray(pcm, format="s16", layout=layout)
+        frame.sample_rate = 48_000
+        frame.pts = number * PIECE
+        self.queue.put_nowait(frame)
+
+    async def recv(self) -> AudioFrame:
+        self.reads += 1
+        frame = await self.queue.get()
+        if frame is None:
+            self.stop()
+            raise MediaStreamError
+        return frame
+
+
+class Listening:
+    """A microphone whose frames are collected while the manual clock is turned."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.microphone = Microphone(self.clock)
+        self.track = ScriptedTrack()
+        self.frames: list[MicrophoneFrame] = []
+
+    async def _collect(self) -> None:
+        async for frame in self.microphone.frames():
+            self.frames.append(frame)
+
+    async def __aenter__(self) -> "Listening":
+        self.microphone.attach(self.track)
+        self.task = asyncio.create_task(self._collect())
+        await self.clock.advance_ms(1)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.microphone.close()
+        await asyncio.wait_for(self.task, 1)
+
+
+async def test_frames_come_from_the_track_and_close_ends_the_iteration() -> None:
+    async with Listening() as ears:
+        for n in range(10):
+            ears.track.put(n)
+            await ears.clock.advance_ms(20)
+    assert len(ears.frames) >= 9
+    assert dbfs(ears.frames[5].samples) > -20
+
+
+async def test_an_ended_track_is_not_read_again_and_silence_goes_on() -> None:
+    """C12."""
+    async with Listening() as ears:
+        ears.track.put(0)
+        ears.track.queue.put_nowait(None)
+        await ears.clock.advance_ms(3000)
+        assert ears.track.reads == 2
+        assert len(ears.frames) * 20 >= 2880
+        second = ScriptedTrack()
+        ears.microphone.attach(second)
+        for n in range(10):
+            second.put(n + 77, "mono")
+            await ears.clock.advance_ms(20)
+        assert sum(dbfs(frame.samples) > -30 for frame in ears.frames[-10:]) >= 5
+
+
+async def test_a_track_nobody_listens_to_is_drained_and_leaves_no_backlog() -> None:
+    """C01."""
+    clock = ManualClock()
+    microphone = Microphone(clock)
+    track = ScriptedTrack()
+    microphone.attach(track)
+    for n in range(INBOX_FRAMES * 3):
+        track.put(n)
+    await clock.advance_ms(1)
+    assert track.queue.empty()
+    frames: list[MicrophoneFrame] = []
+
+    async def collect() -> None:
+        async for frame in microphone.frames():
+            frames.append(frame)
+
+    task = asyncio.create_task(collect())
+    await clock.advance_ms(10)
+    assert frames == []  # the old sound is gone
+    await microphone.close()
+    await task
+
+
+async def test_cancelling_the_consumer_passes_through_and_listening_can_go_on() -> None:
+    async with Listening() as ears:
+        await ears.clock.advance_ms(500)
+        ears.task.cancel()
+        await asyncio.gather(ears.task, return_exceptions=True)
+        count = len(ears.frames)
+        ears.task = asyncio.create_task(ears._collect())
+        await ears.clock.advance_ms(500)
+        assert len(ears.frames) >= count + 20
+        firsts = [frame.first_sample for frame in ears.frames]
+        assert firsts == [320 * n for n in range(len(firsts))]

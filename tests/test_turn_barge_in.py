@@ -1,0 +1,77 @@
+"""Hold early, decide as soon as the evidence allows."""
+
+import pytest
+
+from voice_agent.turn.barge_in import BargeInRules, Evidence, Verdict, decide, should_hold
+from voice_agent.turn.wording import is_backchannel, is_open_ended
+
+RULES = BargeInRules(hold_ms=150, verdict_ms=600, surely_speech_ms=700)
+
+
+@pytest.mark.parametrize(("speech_ms", "held"), [(0, False), (149, False), (150, True), (900, True)])
+def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
+    assert should_hold(speech_ms, RULES) is held
+
+
+@pytest.mark.parametrize(
+    ("evidence", "verdict"),
+    [
+        (Evidence(200, 50, True), None),
+        (Evidence(300, 300, False), None),
+        (Evidence(700, 550, True), Verdict.INTERRUPT),
+        (Evidence(300, 600, False), Verdict.BACKCHANNEL),
+        (Evidence(500, 600, True), Verdict.INTERRUPT),
+        (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
+        (Evidence(300, 200, False, "Mm-hmm."), Verdict.BACKCHANNEL),
+        (Evidence(300, 200, False, ""), Verdict.BACKCHANNEL),
+    ],
+)
+def test_verdict(evidence: Evidence, verdict: Verdict | None) -> None:
+    assert decide(evidence, RULES) is verdict
+
+
+@pytest.mark.parametrize("text", ["mm-hmm", "Yeah.", "Okay, right.", "Uh-huh", "I see.", "네", "응, 그래요"])
+def test_sounds_of_listening(text: str) -> None:
+    assert is_backchannel(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["stop", "wait a minute", "yeah but no", "what?", "right?", "no", "I", "okay stop talking now", ""],
+)
+def test_words_that_mean_something(text: str) -> None:
+    assert not is_backchannel(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I would like to go to Paris and",
+        "my number is four one five",
+        "My phone number is 415-26",
+        "it's spelled S M I",
+        "one two three",
+        "the code is 4",
+        "그리고",
+        "well, um",
+    ],
+)
+def test_open_ended(text: str) -> None:
+    assert is_open_ended(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is the capital of France?",
+        "my number is 415 267 1109",
+        "I have two",
+        "Tell me a story.",
+        "",
+        "Where is it from?",
+        "Hello!",
+        "I am ten",
+    ],
+)
+def test_closed(text: str) -> None:
+    assert not is_open_ended(text)

@@ -1,0 +1,135 @@
+"""The command line: serve, models, check, bench, config.
+
+Prints for people; everything that can go wrong on purpose ends in one sentence on standard error and status 1.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from voice_agent import __version__
+from voice_agent.config import Config, describe, load_config
+from voice_agent.errors import VoiceAgentError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["bench"]:
+        from voice_agent.bench.__main__ import main as bench
+
+        return bench(given[1:])
+    options = _parser().parse_args(given)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    _quiet_libraries()
+    try:
+        return options.run(options)
+    except VoiceAgentError as error:
+        print(f"voice-agent: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="voice-agent", description="A realtime voice agent backend.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = _command(commands, "serve", _serve, "serve the page and the API")
+    serve.add_argument("--host", help="address to listen on")
+    serve.add_argument("--port", type=int, help="TCP port")
+    serve.add_argument("--served-model-name", help="the model name clients see")
+    serve.add_argument("--tls-cert", help="PEM certificate chain")
+    serve.add_argument("--tls-key", help="PEM private key")
+
+    models = _command(commands, "models", _models, "what weights are there, and on what terms")
+    models.add_argument("action", nargs="?", choices=["list", "pull"], default="list")
+    models.add_argument("names", nargs="*", help="model names; the profile's by default")
+
+    _command(commands, "check", _check, "self test without a microphone")
+    _command(commands, "config", _config, "print the configuration with every field's meaning")
+    commands.add_parser("bench", help="measure over the wire, like a caller (voice-agent bench --help)")
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, help_text: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help_text)
+    parser.add_argument("--config", type=Path, help="TOML file")
+    parser.add_argument("--profile", help="cpu, cpu-small or scripted")
+    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _load(options: argparse.Namespace) -> Config:
+    given = vars(options)
+    names = ("host", "port", "served_model_name", "tls_cert", "tls_key")
+    flags: dict[str, Any] = {"server": {n: given[n] for n in names if given.get(n) is not None}}
+    if options.profile:
+        flags["profile"] = options.profile
+    return load_config(options.config, flags=flags)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from voice_agent.server import serve
+
+    config = _load(options)
+    if status := _pull(config, []):
+        return status
+    asyncio.run(serve(config, _tell))
+    return 0
+
+
+def _models(options: argparse.Namespace) -> int:
+    from voice_agent.engines import store_of
+    from voice_agent.models.report import describe as describe_models
+
+    config = _load(options)
+    if options.action == "pull":
+        return _pull(config, options.names)
+    print(describe_models(store_of(config), config.profile), end="")
+    return 0
+
+
+def _pull(config: Config, names: list[str]) -> int:
+    from voice_agent.engines import model_names, store_of
+    from voice_agent.models.report import pull
+
+    return pull(store_of(config), names or model_names(config), sys.stderr)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from voice_agent.check import check
+
+    config = _load(options)
+    if status := _pull(config, []):
+        return status
+    return asyncio.run(check(config, _tell))
+
+
+def _config(options: argparse.Namespace) -> int:
+    print(describe(_load(options)))
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _quiet_libraries() -> None:
+    """Libraries that log a line for each packet or candidate say only what is wrong."""
+    for name in ("aioice", "aiortc", "uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Who may call: bearer keys, and without keys only this machine's own programs and pages.
+
+Without keys three things keep a foreign web page out: the client's address must be loopback, the Host a name of
+this machine (against DNS rebinding), and the Origin, where a browser sends one, our own or an allowed one.
+Keys are kept as digests and never logged.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from voice_agent.api.http_errors import http_error
+
+BEARER = {"www-authenticate": "Bearer"}
+OPEN_METHODS = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Configured keys, web origins besides our own, and host names besides loopback ones."""
+
+    keys: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+
+
+class AccessGate:
+    """ASGI middleware before everything under /v1; the page and the health checks are open."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in access.keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through or answer it with 401 or 403."""
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            try:
+                self._check(scope, Headers(scope=scope))
+            except HTTPException as refusal:
+                await http_error(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        if self._digests:
+            self._check_key(headers.get("authorization", ""))
+        else:
+            self._check_local(scope, headers)
+
+    def _check_key(self, authorization: str) -> None:
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise HTTPException(
+                401, "This server wants an API key: send 'Authorization: Bearer KEY'.", BEARER
+            )
+        digest = hashlib.sha256(key.strip().encode()).digest()
+        # all are compared, so that the time does not tell which one was close
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not any(matches):
+            raise HTTPException(401, "Incorrect API key provided.", BEARER)
+
+    def _check_local(self, scope: Scope, headers: Headers) -> None:
+        client = scope.get("client")
+        if client is None or not _is_loopback(client[0]):
+            raise HTTPException(
+                403, "Without configured API keys this server answers only on its own machine."
+            )
+        host = headers.get("host", "")
+        if not (_is_loopback(_name(host)) or _name(host) in self._access.hosts):
+            raise HTTPException(
+                403, "This server has no such name; open it as http://127.0.0.1 or http://localhost."
+            )
+        origin = headers.get("origin")
+        foreign = (
+            origin is not None
+            and origin not in self._access.origins
+            and not _same_origin(origin, scope, host)
+        )
+        if foreign and scope["method"] not in OPEN_METHODS:
+            raise HTTPException(
+                403, "Pages of other origins may not call this server; see server.allowed_origins."
+            )
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without port and brackets; empty if it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _same_origin(origin: str, scope: Scope, host: str) -> bool:
+    default = {"http": 80, "https": 443}
+    try:
+        ours, theirs = urlsplit(f"{scope['scheme']}://{host}"), urlsplit(origin)
+        same_port = (ours.port or default.get(ours.scheme)) == (theirs.port or default.get(theirs.scheme))
+    except ValueError:
+        return False
+    return (ours.scheme, ours.hostname) == (theirs.scheme, theirs.hostname) and same_port

@@ -1,0 +1,143 @@
+"""Text from a client to one typed event, or RemoteProtocolError with OpenAI's code and the parameter's path.
+
+Never lets another exception out, whatever comes: no JSON, deep JSON, lone surrogates, numbers nobody can encode.
+A name that is not known gets the nearest one that is. What an event does is not known here.
+"""
+
+import difflib
+import math
+import typing
+from functools import cache
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch, Wire
+from voice_agent.errors import RemoteProtocolError
+
+MAX_EVENT_CHARS = 256 * 1024
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object of a frame; refuses what Python takes and JSON or our own encoders do not."""
+    if len(text) > MAX_EVENT_CHARS:
+        raise RemoteProtocolError("invalid_event", f"An event is at most {MAX_EVENT_CHARS} characters long.")
+    try:
+        value = from_json(text.encode(), allow_inf_nan=False)
+    except ValueError as error:  # UnicodeEncodeError too: a lone surrogate
+        raise RemoteProtocolError("invalid_event", f"The event is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("invalid_event", "The event must be a JSON object with a 'type'.")
+    _refuse_odd_numbers(value)
+    return cast(dict[str, Any], value)
+
+
+def parse_event(value: dict[str, Any]) -> ClientEvent:
+    """The typed event; raises RemoteProtocolError that names the parameter."""
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        raise RemoteProtocolError("invalid_event", "The event needs a 'type' (a string).", "type")
+    if kind not in EVENTS:
+        message = f"Unknown event type {kind[:64]!r}{_nearest(kind, list(EVENTS))}"
+        raise RemoteProtocolError("invalid_value", message, "type")
+    return _validated(EVENTS[kind], value, "")
+
+
+def parse_session(value: dict[str, Any]) -> SessionPatch:
+    """The session a call was made with (`type` may be absent there); raises RemoteProtocolError."""
+    _refuse_odd_numbers(value)
+    return _validated(SessionPatch, {"type": "realtime"} | value, "session")
+
+
+M = typing.TypeVar("M", bound=Wire)
+
+
+def _validated(model: type[M], value: dict[str, Any], root: str) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _blame(error.errors(include_url=False, include_context=False), model, value, root) from None
+
+
+def _blame(
+    errors: list[ErrorDetails], model: type[Wire], value: dict[str, Any], root: str
+) -> RemoteProtocolError:
+    """One error for the client: of a union's many complaints, the one that got furthest into the value."""
+    error = max(errors, key=lambda one: len(_path(one["loc"], value)))
+    path = _path(error["loc"], value)
+    param = root
+    for part in path:
+        param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else part
+    match error["type"]:
+        case "missing":
+            return RemoteProtocolError(
+                "missing_required_parameter", f"Missing required parameter: '{param}'.", param
+            )
+        case "extra_forbidden":
+            known = [f"{root}.{name}" if root else name for name in dotted_names(model)]
+            return RemoteProtocolError(
+                "unknown_parameter", f"Unknown parameter: '{param}'{_nearest(param, known)}", param
+            )
+        case kind if kind.endswith("_type") or kind == "string_unicode":
+            code = "invalid_type"
+        case _:
+            code = "invalid_value"
+    return RemoteProtocolError(code, f"Invalid value for '{param}': {error['msg']}.", param)
+
+
+def _path(location: tuple[int | str, ...], value: Any) -> list[int | str]:
+    """An error's location without the names of union members that pydantic mixes into it."""
+    path: list[int | str] = []
+    for n, part in enumerate(location):
+        last = n == len(location) - 1
+        if isinstance(value, dict):
+            fields = cast(dict[Any, Any], value)
+            if part in fields or (last and str(part).isidentifier()):
+                path.append(part)
+                value = fields.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            items = cast(list[Any], value)
+            path.append(part)
+            value = items[part] if part < len(items) else None
+    return path
+
+
+@cache
+def dotted_names(model: type[BaseModel]) -> tuple[str, ...]:
+    """Every parameter below a model, as clients write it."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        names.append(name)
+        for inner in _models_in(field.annotation):
+            names += [f"{name}.{rest}" for rest in dotted_names(inner)]
+    return tuple(names)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in typing.get_args(annotation) for model in _models_in(inner)]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """A hint: the known name with the most similar last word, else the most similar whole."""
+    words: dict[str, str] = {}
+    for one in known:
+        words.setdefault(one.rpartition(".")[2], one)
+    word = difflib.get_close_matches(name.rpartition(".")[2], list(words), n=1, cutoff=0.7)
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    found = words[word[0]] if word else whole[0] if whole else ""
+    return f"; did you mean '{found}'?" if found else "."
+
+
+def _refuse_odd_numbers(value: Any) -> None:
+    """Integers beyond 64 bits and infinities, which no encoder behind us can write."""
+    if isinstance(value, dict):
+        for inner in cast(dict[str, Any], value).values():
+            _refuse_odd_numbers(inner)
+    elif isinstance(value, list):
+        for inner in cast(list[Any], value):
+            _refuse_odd_numbers(inner)
+    elif isinstance(value, int | float) and not (math.isfinite(value) and -(2**63) <= value < 2**63):
+        raise RemoteProtocolError("invalid_event", "The event holds a number out of range.")

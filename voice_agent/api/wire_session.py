@@ -1,0 +1,271 @@
+"""The session object as clients see it, and its way to and from SessionSettings.
+
+Holds the effective object: what the session obeys (SessionSettings) and what is only stored and echoed (tracing,
+prompt, truncation, thresholds...). No I/O; it is told of the session's real settings by `adopt`.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, cast
+
+from voice_agent.api.schema import ResponseOptions, SessionPatch
+from voice_agent.errors import RemoteProtocolError
+from voice_agent.events import SessionSettings
+
+Json = dict[str, Any]
+PCM_24K: Json = {"type": "audio/pcm", "rate": 24000}
+FLAGS = ("create_response", "interrupt_response")
+TURN_DETECTION: dict[str, Json] = {
+    "server_vad": {
+        "type": "server_vad",
+        "threshold": 0.5,
+        "prefix_padding_ms": 300,
+        "silence_duration_ms": 500,
+        "idle_timeout_ms": None,
+        "create_response": True,
+        "interrupt_response": True,
+    },
+    "semantic_vad": {
+        "type": "semantic_vad",
+        "eagerness": "auto",
+        "create_response": True,
+        "interrupt_response": True,
+    },
+}
+KINDS = {"server": "server_vad", "semantic": "semantic_vad"}
+# null means off for these; for all others it means absent
+WHOLE = {
+    "format",
+    "tool_choice",
+    "truncation",
+    "tracing",
+    "prompt",
+    "reasoning",
+}  # replaced, never merged into
+NULLABLE = {
+    "turn_detection",
+    "transcription",
+    "noise_reduction",
+    "tracing",
+    "prompt",
+    "include",
+    "idle_timeout_ms",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A setting's place on the wire, and its two spellings."""
+
+    path: tuple[str, ...]
+    to_wire: Callable[[Any], Any]
+    from_wire: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def flat_tools(tools: tuple[Json, ...]) -> list[Json]:
+    """Chat's nested form to Realtime's flat one."""
+    return [{"type": "function"} | tool["function"] for tool in tools]
+
+
+def nested_tools(tools: list[Json]) -> tuple[Json, ...]:
+    """Realtime's flat form to chat's nested one, as the Thinker takes it."""
+    return tuple(
+        {
+            "type": "function",
+            "function": {key: tool[key] for key in tool if key != "type" and tool[key] is not None},
+        }
+        for tool in tools
+    )
+
+
+def _choice_to_wire(choice: str) -> str | Json:
+    return choice if choice in {"auto", "none", "required"} else {"type": "function", "name": choice}
+
+
+def _choice_from_wire(choice: str | Json) -> str:
+    return choice if isinstance(choice, str) else str(choice["name"])
+
+
+def _voice_from_wire(voice: str | Json) -> str:
+    return voice if isinstance(voice, str) else str(voice["id"])
+
+
+MAPPED: dict[str, Mapped] = {
+    "instructions": Mapped(("instructions",), _same, _same),
+    "voice": Mapped(("audio", "output", "voice"), _same, _voice_from_wire),
+    "speed": Mapped(("audio", "output", "speed"), _same, float),
+    "latency_first": Mapped(("latency_first",), _same, _same),
+    "max_output_tokens": Mapped(("max_output_tokens",), _same, _same),
+    "tools": Mapped(("tools",), flat_tools, nested_tools),
+    "tool_choice": Mapped(("tool_choice",), _choice_to_wire, _choice_from_wire),
+    "text_only": Mapped(
+        ("output_modalities",), lambda only: ["text" if only else "audio"], lambda names: names == ["text"]
+    ),
+}
+
+
+class WireSession:
+    """The effective session object of one session."""
+
+    def __init__(self, session_id: str, model: str, settings: SessionSettings) -> None:
+        self._identity = {"id": session_id, "object": "realtime.session", "type": "realtime", "model": model}
+        self._model = model
+        self._tokens_limit = settings.max_output_tokens  # what "inf" stands for here
+        self._wire = _initial(settings)
+
+    def full(self) -> Json:
+        """The whole object for session.created and session.updated."""
+        return self._identity | deepcopy(self._wire)
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the client wants to be told what it said."""
+        return self._wire["audio"]["input"]["transcription"] is not None
+
+    @property
+    def text_only(self) -> bool:
+        """Whether replies are written, not spoken."""
+        return self._wire["output_modalities"] == ["text"]
+
+    @property
+    def output(self) -> Json:
+        """Format and voice, as responses carry them."""
+        output = self._wire["audio"]["output"]
+        return {"format": output["format"], "voice": output["voice"]}
+
+    @property
+    def max_output_tokens(self) -> int | str:
+        """As the client wrote it."""
+        return self._wire["max_output_tokens"]
+
+    def update(self, patch: SessionPatch) -> dict[str, Any]:
+        """Merge a partial session; returns the settings that change. Raises RemoteProtocolError, nothing applied."""
+        wanted = patch.model_dump(exclude_unset=True)
+        wanted.pop("type")
+        model = wanted.pop("model", None) or self._model
+        if model != self._model:
+            raise RemoteProtocolError(
+                "invalid_value",
+                f"The model of a session cannot change; it is {self._model!r}.",
+                "session.model",
+            )
+        merged = _merge(self._wire, wanted)
+        for side in ("input", "output"):
+            if merged["audio"][side]["format"]["type"] == "audio/pcm":
+                merged["audio"][side]["format"] = dict(PCM_24K)
+        merged["audio"]["output"]["voice"] = _voice_from_wire(merged["audio"]["output"]["voice"])
+        named = (patch.audio and patch.audio.input and patch.audio.input.turn_detection) or None
+        if named is not None:
+            knobs = named.model_dump(exclude_unset=True)
+            merged["audio"]["input"]["turn_detection"] = _turn_detection(self._turn_detection(), knobs)
+        before, after = self._settings(self._wire), self._settings(merged)
+        self._wire = merged
+        return {name: value for name, value in after.items() if value != before[name]}
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """Show what the session really does now; what it agrees with keeps the client's own spelling."""
+        shown = self._settings(self._wire)
+        for name, mapped in MAPPED.items():
+            if shown[name] != getattr(settings, name):
+                _put(self._wire, mapped.path, mapped.to_wire(getattr(settings, name)))
+        if shown["turn_detection"] != settings.turn_detection:
+            kind = KINDS.get(settings.turn_detection)
+            self._wire["audio"]["input"]["turn_detection"] = dict(TURN_DETECTION[kind]) if kind else None
+        if detection := self._turn_detection():
+            detection |= {flag: getattr(settings, flag) for flag in FLAGS}
+
+    def overrides(self, options: ResponseOptions) -> dict[str, Any]:
+        """The settings that response.create changes for one reply."""
+        wanted = _merge({}, options.model_dump(exclude_unset=True))
+        found = {name: _get(wanted, mapped.path) for name, mapped in MAPPED.items()}
+        changes = {name: MAPPED[name].from_wire(value) for name, value in found.items() if value is not None}
+        if changes.get("max_output_tokens") == "inf":
+            changes["max_output_tokens"] = self._tokens_limit
+        return changes
+
+    def _turn_detection(self) -> Json | None:
+        return self._wire["audio"]["input"]["turn_detection"]
+
+    def _settings(self, wire: Json) -> dict[str, Any]:
+        settings = {name: mapped.from_wire(_get(wire, mapped.path)) for name, mapped in MAPPED.items()}
+        if settings["max_output_tokens"] == "inf":
+            settings["max_output_tokens"] = self._tokens_limit
+        detection: Json | None = wire["audio"]["input"]["turn_detection"]
+        if detection is None:
+            return settings | {"turn_detection": "none"}
+        kind = "server" if detection["type"] == "server_vad" else "semantic"
+        return settings | {"turn_detection": kind} | {flag: detection[flag] for flag in FLAGS}
+
+
+def _initial(settings: SessionSettings) -> Json:
+    kind = KINDS.get(settings.turn_detection)
+    detection = TURN_DETECTION[kind] | {flag: getattr(settings, flag) for flag in FLAGS} if kind else None
+    wire: Json = {
+        "audio": {
+            "input": {
+                "format": dict(PCM_24K),
+                "transcription": None,
+                "noise_reduction": None,
+                "turn_detection": detection,
+            },
+            "output": {"format": dict(PCM_24K)},
+        },
+        "parallel_tool_calls": True,
+        "truncation": "auto",
+        "tracing": None,
+        "prompt": None,
+        "include": None,
+    }
+    for name, mapped in MAPPED.items():
+        _put(wire, mapped.path, mapped.to_wire(getattr(settings, name)))
+    return wire
+
+
+def _turn_detection(old: Json | None, knobs: Json) -> Json:
+    """The whole object after an update; another type starts from its own defaults."""
+    kind: str | None = knobs.get("type") or (old["type"] if old else None)
+    at = "session.audio.input.turn_detection"
+    if not kind:
+        raise RemoteProtocolError(
+            "missing_required_parameter", f"Missing required parameter: '{at}.type'.", f"{at}.type"
+        )
+    base = old if old and old["type"] == kind else TURN_DETECTION[kind]
+    for knob, value in knobs.items():
+        if knob not in base and value is not None:
+            raise RemoteProtocolError("unknown_parameter", f"{kind} has no '{knob}'.", f"{at}.{knob}")
+    given = {
+        knob: value for knob, value in knobs.items() if value is not None or knob in NULLABLE & base.keys()
+    }
+    return base | given
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
+    """Deep merge; null counts only where it means off."""
+    merged = deepcopy(dict(below))
+    for key, value in above.items():
+        if value is None and key not in NULLABLE:
+            continue
+        if isinstance(value, dict) and key not in WHOLE:
+            old = merged.get(key)
+            below_it = cast(Json, old) if isinstance(old, dict) else {}
+            merged[key] = _merge(below_it, cast(Json, value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _get(tree: Json, path: tuple[str, ...]) -> Any:
+    for key in path:
+        tree = tree.get(key) or {} if key != path[-1] else tree
+    return tree.get(path[-1])
+
+
+def _put(tree: Json, path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        tree = tree[key]
+    tree[path[-1]] = value

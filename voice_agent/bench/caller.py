@@ -1,0 +1,274 @@
+"""A scripted WebRTC caller: speaks prepared sound at 20 ms a packet, and stamps what it sends and what it receives.
+
+It speaks OpenAI's `POST /v1/realtime/calls` with the data channel `oai-events` and reads the server's timeline.
+Received packets are stamped and decoded where aiortc's jitter buffer would hold them back by 80 ms, so a stamp is the
+arrival at this machine. What a stamp means for a measurement is not known here.
+"""
+
+import asyncio
+import fractions
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import urljoin
+
+import httpx
+import numpy as np
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+from aiortc.codecs.opus import OpusDecoder
+from aiortc.jitterbuffer import JitterFrame
+from aiortc.mediastreams import MediaStreamError
+from av import AudioFrame
+
+from voice_agent.audio import FRAME_MS, OPUS_RATE_HZ, Samples, silence
+from voice_agent.bench.sound import WINDOW_SAMPLES, ReceivedSound, first_voiced, last_voiced, levels
+from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.errors import BusyError, MediaError, RemoteProtocolError
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 15.0
+CALLS_PATH = "/v1/realtime/calls"
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """When the first and the last voiced packet of an utterance left."""
+
+    first_voiced_ns: int
+    last_voiced_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A server event and when it arrived."""
+
+    arrival_ns: int
+    event: Event
+
+    @property
+    def kind(self) -> str:
+        """Its `type`."""
+        return str(self.event.get("type"))
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """Packets still to be sent, and the stamps of those that were."""
+
+    packets: deque[Samples]
+    sent_ns: list[int] = field(default_factory=list[int])
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Microphone(MediaStreamTrack):
+    """A track that is silent until something is to be said; paced from its start, so lateness does not add up."""
+
+    kind = "audio"
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._start_ns: int | None = None
+        self._packets = 0
+        self._utterance: _Utterance | None = None
+
+    async def say(self, samples: Samples, begun: asyncio.Event | None = None) -> Sent:
+        """Send 48 kHz sound to its end; sets `begun` with its first packet. Raises ValueError if nothing is voiced."""
+        padded = np.concatenate([samples, silence(-len(samples) % WINDOW_SAMPLES)])
+        row = levels(padded)
+        first, last = first_voiced(row), last_voiced(row)
+        if first is None or last is None:
+            raise ValueError("there is no voice in this sound")
+        utterance = _Utterance(deque(np.split(padded, len(padded) // WINDOW_SAMPLES)))
+        utterance.begun = begun or utterance.begun
+        self._utterance = utterance
+        await utterance.done.wait()
+        return Sent(utterance.sent_ns[first], utterance.sent_ns[last])
+
+    async def recv(self) -> AudioFrame:
+        """The next packet, at its instant."""
+        if self.readyState != "live":
+            raise MediaStreamError
+        if self._start_ns is None:
+            self._start_ns = self._clock.now_ns()
+        await self._clock.sleep_until(self._start_ns + self._packets * FRAME_MS * NS_PER_MS)
+        frame = AudioFrame(format="s16", layout="mono", samples=WINDOW_SAMPLES)
+        frame.planes[0].update(self._next().tobytes())
+        frame.sample_rate, frame.time_base = OPUS_RATE_HZ, fractions.Fraction(1, OPUS_RATE_HZ)
+        frame.pts = self._packets * WINDOW_SAMPLES
+        self._packets += 1
+        return frame
+
+    def _next(self) -> Samples:
+        utterance = self._utterance
+        if utterance is None:
+            return silence(WINDOW_SAMPLES)
+        packet = utterance.packets.popleft()
+        utterance.sent_ns.append(self._clock.now_ns())
+        utterance.begun.set()
+        if not utterance.packets:
+            self._utterance = None
+            utterance.done.set()
+        return packet
+
+
+class Ear:
+    """Stands where aiortc's jitter buffer would: stamps and decodes each Opus packet as it arrives."""
+
+    def __init__(self, clock: Clock, sound: ReceivedSound) -> None:
+        self._clock, self._sound = clock, sound
+        self._decoder = OpusDecoder()
+        self.heard = asyncio.Event()  # replaced at each packet: wait on the one that was current
+
+    def add(self, packet: Any) -> tuple[bool, None]:
+        """The jitter buffer's contract: no picture to ask for, nothing for the track's own decoder."""
+        arrival_ns = self._clock.now_ns()
+        for frame in self._decoder.decode(JitterFrame(packet._data, packet.timestamp)):
+            left = frame.to_ndarray().reshape(-1, 2)[:, 0].astype(np.int16)
+            self._sound.add(packet.timestamp, left, arrival_ns)
+        self.heard.set()
+        self.heard = asyncio.Event()
+        return False, None
+
+
+class Caller:
+    """One call: `async with Caller(url, clock) as caller`, and it is connected.
+
+    Raises BusyError when no seat is free, RemoteProtocolError for any other refusal, MediaError when no media flows,
+    httpx.ConnectError when nobody is there.
+    """
+
+    def __init__(self, url: str, clock: Clock, api_key: str | None = None) -> None:
+        self._base, self._clock = url.rstrip("/"), clock
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._location: str | None = None
+        self._changed = asyncio.Event()
+        self.sound = ReceivedSound()
+        self.events: list[Stamped] = []
+
+    async def __aenter__(self) -> Self:
+        """Dial, and wait until the data channel is open."""
+        self._http = httpx.AsyncClient(
+            base_url=self._base, headers=self._headers, trust_env=False, timeout=30
+        )
+        self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        try:
+            await self._dial()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        await self._close()
+
+    async def say(self, samples: Samples, begun: asyncio.Event | None = None) -> Sent:
+        """Speak; see Microphone.say."""
+        return await self._microphone.say(samples, begun)
+
+    def send(self, event: Event) -> None:
+        """Send a client event over the data channel."""
+        self._channel.send(json.dumps(event))
+
+    async def event(self, wanted: Callable[[Stamped], bool], timeout_s: float) -> Stamped | None:
+        """The first event, past or to come, that is wanted; None after the time-out."""
+        seen = 0
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    for seen in range(seen, len(self.events)):
+                        if wanted(self.events[seen]):
+                            return self.events[seen]
+                    seen = len(self.events)
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+
+    async def heard(self, condition: Callable[[], Any], timeout_s: float) -> bool:
+        """Wait until a condition on the received sound holds, looked at with each packet."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    await self._ear.heard.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def timeline(self) -> dict[str, Any]:
+        """The server's own view of this call; empty if it offers none."""
+        response = await self._http.get(f"{self._location}/timeline")
+        return cast(dict[str, Any], response.json()) if response.status_code == 200 else {}
+
+    async def _dial(self) -> None:
+        self._microphone = Microphone(self._clock)
+        self._peer.addTrack(self._microphone)
+        transceiver = self._peer.getTransceivers()[0]
+        opus = [c for c in RTCRtpSender.getCapabilities("audio").codecs if c.mimeType == "audio/opus"]
+        transceiver.setCodecPreferences(opus)
+        self._ear = _listen(transceiver.receiver, self._clock, self.sound)
+        self._channel = self._peer.createDataChannel("oai-events")
+        self._channel.on("message", self._receive)
+        await self._peer.setLocalDescription(await self._peer.createOffer())
+        answer = await self._offer(self._peer.localDescription.sdp)
+        await self._peer.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+        if await self.event(lambda stamped: stamped.kind == "session.created", CONNECT_S) is None:
+            raise MediaError(f"no media connection to {self._base} within {CONNECT_S:g} s (is UDP open?)")
+
+    async def _offer(self, sdp: str) -> str:
+        response = await self._http.post(CALLS_PATH, content=sdp, headers={"content-type": "application/sdp"})
+        if response.status_code == 503:
+            wait_s = response.headers.get("retry-after", "")
+            raise BusyError(_message(response), int(wait_s) if wait_s.isdigit() else 5)
+        if response.status_code != 201:
+            raise RemoteProtocolError("call_refused", f"{response.status_code}: {_message(response)}")
+        self._location = urljoin(self._base + CALLS_PATH, response.headers["location"])
+        return response.text
+
+    def _receive(self, message: str | bytes) -> None:
+        self.events.append(Stamped(self._clock.now_ns(), cast(Event, json.loads(message))))
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _close(self) -> None:
+        try:
+            if self._location is not None:
+                await self._http.delete(self._location)
+        except httpx.HTTPError as error:
+            logger.warning("hanging up failed: %s", error)
+        finally:
+            await self._peer.close()
+            await self._http.aclose()
+
+
+def _listen(receiver: RTCRtpReceiver, clock: Clock, sound: ReceivedSound) -> Ear:
+    """Put an Ear in the place of the receiver's jitter buffer (aiortc 1.16 has no public way to see packets)."""
+    ear = Ear(clock, sound)
+    name = "_RTCRtpReceiver__jitter_buffer"
+    if not hasattr(receiver, name):
+        raise MediaError("this aiortc has no jitter buffer where 1.16 has it")
+    setattr(receiver, name, ear)
+    return ear
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:300]

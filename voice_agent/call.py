@@ -1,0 +1,155 @@
+"""One call from a browser: the peer's media and data channel joined to a session, as signalling sees it.
+
+Owns everything of the call; whichever part ends first ends the rest. The broad `except` here is the session's
+supervisor: a bug in one call is logged and ends that call, and no other.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from voice_agent.api.data_channel import join_channel
+from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.config import SessionConfig
+from voice_agent.events import SessionCommand, SessionEvent
+from voice_agent.media.peer import Peer
+from voice_agent.session import VoiceSession
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_EVENTS = 4096  # an hour of talk; a transport that takes none for so long has lost the call
+WATCH_S = 1.0
+
+
+class EventQueue:
+    """A session's events for its one transport. When full the session is ended rather than told half."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue(MAX_WAITING_EVENTS)
+        self.overflowed = asyncio.Event()
+
+    def put(self, event: SessionEvent) -> None:
+        """Queue an event."""
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self.overflowed.set()
+
+    def end(self) -> None:
+        """No more events come."""
+        if not self._queue.full():
+            self._queue.put_nowait(None)
+
+    async def events(self) -> AsyncIterator[SessionEvent]:
+        """Events in order until `end`."""
+        while (event := await self._queue.get()) is not None:
+            yield event
+
+
+class BrowserCall:
+    """Peer, protocol and session of one call; implements signaling.calls.Call."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        answer_sdp: str,
+        session: VoiceSession,
+        protocol: RealtimeProtocol,
+        queue: EventQueue,
+    ) -> None:
+        self.answer_sdp = answer_sdp
+        self._peer = peer
+        self._session = session
+        self._protocol = protocol
+        self._queue = queue
+        self._closed = asyncio.Event()
+        self._end_reason = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, limits: SessionConfig, clock: Clock) -> None:
+        """Set the call going; it owns itself until closed."""
+        self._task = asyncio.create_task(self._live(limits, clock), name=f"call {self._session.session_id}")
+
+    @property
+    def connected(self) -> bool:
+        """Whether media has ever flowed."""
+        return self._peer.was_connected
+
+    async def add_candidates(self, fragment: str) -> None:
+        """Hand trickled candidates to the peer."""
+        await self._peer.add_candidates(fragment)
+
+    async def close(self, reason: str) -> None:
+        """End the call and wait until all of it is freed."""
+        self._end_reason = self._end_reason or reason
+        if self._task and not self._task.done():
+            self._task.cancel()
+        await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Return once the call is over."""
+        await self._closed.wait()
+
+    def timeline(self) -> dict[str, Any]:
+        """The inside as JSON."""
+        inside = self._session.timeline()
+        return inside | {"connected": self.connected, "end_reason": self._end_reason}
+
+    # the session port of the data channel
+
+    def command(self, command: SessionCommand) -> None:
+        """Pass a client's wish on."""
+        self._session.command(command)
+
+    def events(self) -> AsyncIterator[SessionEvent]:
+        """What the session tells."""
+        return self._queue.events()
+
+    async def _live(self, limits: SessionConfig, clock: Clock) -> None:
+        try:
+            await self._talk(limits, clock)
+        except asyncio.CancelledError:
+            self._end_reason = self._end_reason or "cancelled"
+        except Exception:
+            self._end_reason = "internal_error"
+            logger.exception("call %s failed", self._session.session_id)
+        finally:
+            await asyncio.shield(self._peer.close())
+            logger.info("call %s ended: %s", self._session.session_id, self._end_reason)
+            self._closed.set()
+
+    async def _talk(self, limits: SessionConfig, clock: Clock) -> None:
+        """Run all parts; the first that ends says why the call ends."""
+        await self._peer.wait_connected()
+        logger.info("call %s connected", self._session.session_id)
+        parts = {
+            asyncio.create_task(self._session.run()): "microphone ended",
+            asyncio.create_task(
+                join_channel(self._peer.wait_channel(), self, self._protocol)
+            ): "events ended",
+            asyncio.create_task(self._peer.wait_closed()): "peer gone",
+            asyncio.create_task(self._queue.overflowed.wait()): "events not taken",
+            asyncio.create_task(self._watch(limits, clock)): "time is over",
+        }
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            first = next(iter(done))
+            self._end_reason = self._end_reason or parts[first]
+            first.result()
+        finally:
+            for task in parts:
+                task.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _watch(self, limits: SessionConfig, clock: Clock) -> None:
+        """Return when the call has been silent or has lasted for too long."""
+        started_ns = clock.now_ns()
+        while True:
+            now_ns = clock.now_ns()
+            if now_ns - started_ns > limits.max_session_s * NS_PER_S:
+                return
+            if self._session.idle_ms > 1000 * limits.silent_timeout_s:
+                return
+            await clock.sleep_until(now_ns + int(WATCH_S * NS_PER_S))

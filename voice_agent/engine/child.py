@@ -1,0 +1,207 @@
+"""The entry of an engine process: reads its spec, loads its models, answers until its server is gone.
+
+Started as `python -m voice_agent.engine.child FD PARENT_PID` with the environment already set, so that it holds before
+any library is imported. The event loop only carries messages and heartbeats; models run on threads of the room that
+`load` gave. Whatever a library prints goes to standard error, which the server logs.
+"""
+
+import asyncio
+import ctypes
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from voice_agent.clock import Clock, MonotonicClock
+from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
+from voice_agent.engine.messages import (
+    FromEngine,
+    Ping,
+    Pong,
+    Ready,
+    Shutdown,
+    StartFailed,
+    ToEngine,
+    decode_to_engine,
+    encode,
+)
+from voice_agent.engine.process import LOG_MARK
+from voice_agent.engine.runtime import EngineSpec
+from voice_agent.errors import VoiceAgentError
+
+logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+EXIT_CANNOT_START = 3
+EXIT_BROKEN = 70
+
+
+class Engine(Protocol):
+    """What a process does, behind the messages that every engine answers alike."""
+
+    @property
+    def describe(self) -> dict[str, Any]:
+        """For operators."""
+        ...
+
+    def handle(self, message: ToEngine) -> None:
+        """Take a request's message without blocking."""
+        ...
+
+    def in_flight(self) -> list[str]:
+        """Ids of requests that have not ended."""
+        ...
+
+    def busy_ms(self) -> float:
+        """How long the current step has not moved."""
+        ...
+
+
+def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> Engine:
+    """Import and load what the spec names; blocks for seconds."""
+    if spec.kind == "speech":
+        from voice_agent.engine import speech_process
+
+        return speech_process.load(spec, send, clock)
+    from voice_agent.engine import thinker_process
+
+    return thinker_process.load(spec, send, clock)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Run until the server is gone or says Shutdown."""
+    file_descriptor, parent_pid = int(arguments[0]), int(arguments[1])
+    os.dup2(2, 1)
+    os.set_inheritable(file_descriptor, False)
+    _watch(parent_pid)
+    _log_to_stderr()
+    code = EXIT_BROKEN
+    try:
+        code = asyncio.run(_serve(socket.socket(fileno=file_descriptor)))
+    except Exception:  # noqa: BLE001 - the process's supervisor: said once, then the server starts another
+        logger.critical("the engine is broken", exc_info=True)
+    _exit(code)
+
+
+async def _serve(sock: socket.socket) -> int:
+    """One connection's life; gives the exit code."""
+    connection = await Connection.over(sock)
+    try:
+        spec = msgspec.json.decode(await connection.receive(), type=EngineSpec)
+        post = _Post(connection)
+        loading = asyncio.create_task(_load(spec, post))
+        try:
+            return await _answer(connection, post, loading)
+        finally:
+            loading.cancel()
+    except ConnectionEnded:
+        _exit(0)  # nobody is left to work for, and a thread inside a model cannot be joined
+
+
+async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
+    """Load on a thread, so that the loop lives; None after StartFailed."""
+    try:
+        engine = await asyncio.to_thread(load, spec, post, MonotonicClock())
+    except Exception as error:  # noqa: BLE001 - the start's supervisor: a person is told whatever went wrong
+        logger.error("cannot start", exc_info=not isinstance(error, VoiceAgentError))
+        post(_start_failure(error))
+        return None
+    post(Ready(engine.describe))
+    return engine
+
+
+def _start_failure(error: Exception) -> StartFailed:
+    if isinstance(error, VoiceAgentError):
+        return StartFailed(error.code, str(error))
+    if isinstance(error, ModuleNotFoundError):
+        return StartFailed("missing_module", f"the module {error.name} is not installed")
+    return StartFailed("engine_start_failed", f"{type(error).__name__}: {error}")
+
+
+async def _answer(connection: Connection, post: "_Post", loading: asyncio.Task[Engine | None]) -> int:
+    """Messages one by one; requests before Ready are the server's mistake and dropped."""
+    while True:
+        received = asyncio.create_task(connection.receive())
+        awaited = {received} if loading.done() else {received, loading}
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        engine = loading.result() if loading.done() else None
+        if loading.done() and engine is None:
+            return EXIT_CANNOT_START
+        message = decode_to_engine(await received)
+        match message:
+            case Ping(number=number) if engine is not None:
+                post(Pong(number, engine.in_flight(), engine.busy_ms()))
+            case Ping(number=number):
+                post(Pong(number, [], 0.0))
+            case Shutdown():
+                _exit(0)
+            case _ if engine is not None:
+                engine.handle(message)
+            case _:
+                logger.warning("a request came before the engine was ready")
+
+
+class _Post:
+    """Sends from any thread, in order of the calls."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, message: FromEngine) -> None:
+        self._loop.call_soon_threadsafe(self._send, encode(message))
+
+    def _send(self, frame: bytes) -> None:
+        try:
+            self._connection.send(frame)
+        except (ConnectionEnded, ConnectionFull):
+            _exit(0)
+
+
+def _watch(parent_pid: int) -> None:
+    """Die with the server even if the loop hangs, tell where a crash was, and let no dead thread go unnoticed."""
+    if parent_pid and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:  # it ended before we asked
+            _exit(0)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    threading.excepthook = _thread_died
+
+
+def _thread_died(arguments: threading.ExceptHookArgs) -> None:
+    """An engine whose worker is gone answers heartbeats and nothing else: better dead and restarted."""
+    logger.critical("a worker thread died", exc_info=arguments.exc_value)
+    _exit(EXIT_BROKEN)
+
+
+class _Marked(logging.Formatter):
+    """Every line of a record with its level, so that the server can log it as what it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{LOG_MARK}{record.levelno:02d} "
+        return "\n".join(level + line for line in super().format(record).splitlines())
+
+
+def _log_to_stderr() -> None:
+    target = logging.StreamHandler(sys.stderr)
+    target.setFormatter(_Marked("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[target])
+    logging.getLogger("voice_agent").setLevel(logging.INFO)
+
+
+def _exit(code: int) -> NoReturn:
+    """Leave without joining threads: one may be inside a model for seconds."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

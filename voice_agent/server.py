@@ -1,0 +1,278 @@
+"""The composition root: weights, engines, ears, calls and HTTP put together, run, drained and ended.
+
+One process, one event loop. HTTP answers from the first moment (/readyz says what is still loading); calls are taken
+once both engines are warm.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from signaling.calls import Call, CallLimits, CallRegistry, CallRequest
+from signaling.ice import IceServer, IceServers
+from signaling.routes import create_signaling_routes
+from signaling.seats import Seats
+from voice_agent.api.app import AppParts, create_app
+from voice_agent.api.auth import Access
+from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.call import BrowserCall, EventQueue
+from voice_agent.clock import Clock, MonotonicClock
+from voice_agent.config import Config
+from voice_agent.engines import Engines, running_engines, start_engines, store_of
+from voice_agent.errors import BusyError, ConfigError
+from voice_agent.events import SessionSettings
+from voice_agent.listening import Ears
+from voice_agent.media.end_of_turn import EndOfTurn
+from voice_agent.media.peer import Peer
+from voice_agent.media.vad import Vad
+from voice_agent.models.store import Store
+from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.speech.cascade import Cascade
+from voice_agent.speech.watermark import PassThrough
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SharedEars:
+    """What all sessions hear with: the models' files and two threads, so that a judgement never delays a voice."""
+
+    silero: Path
+    end_of_turn: EndOfTurn
+    detector_thread: ThreadPoolExecutor
+    judge_thread: ThreadPoolExecutor
+
+    @classmethod
+    def load(cls, store: Store) -> "SharedEars":
+        """Load the two small models (0.2 s). Raises WeightsError."""
+        return cls(
+            silero=store.folder_of("silero-vad") / "silero_vad.onnx",
+            end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
+            detector_thread=ThreadPoolExecutor(1, "vad"),
+            judge_thread=ThreadPoolExecutor(1, "end-of-turn"),
+        )
+
+    def ears(self) -> Ears:
+        """A session's own ears."""
+        return Ears(Vad(self.silero), self.end_of_turn, self.detector_thread, self.judge_thread)
+
+    def close(self) -> None:
+        """End both threads."""
+        self.detector_thread.shutdown()
+        self.judge_thread.shutdown()
+
+
+class Agent:
+    """Makes calls out of offers; holds what they share."""
+
+    def __init__(self, config: Config, engines: Engines, ears: SharedEars, clock: Clock) -> None:
+        self._config = config
+        self._engines = engines
+        self._ears = ears
+        self._clock = clock
+        self._cascade = Cascade(
+            engines.thinker, engines.speech_process, PassThrough, clock, config.thinker.stall_s
+        )
+        self._ice = ice_servers(config)
+
+    def reasons(self) -> list[str]:
+        """Why no call can be taken; empty when ready."""
+        return self._engines.reasons()
+
+    async def create_call(self, request: CallRequest) -> Call:
+        """Answer an offer. Raises OfferRejected, RemoteProtocolError, BusyError while not ready."""
+        if reasons := self.reasons():
+            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
+        settings = default_settings(self._config)
+        protocol = RealtimeProtocol(request.call_id, self._config.server.served_model_name, settings)
+        if request.session:
+            settings = settings_with(settings, protocol.configure(request.session))
+        peer = Peer(self._ice, self._clock)
+        try:
+            answer = await peer.answer(request.offer_sdp)
+        except BaseException:
+            await peer.close()
+            raise
+        queue = EventQueue()
+        parts = SessionParts(
+            recognizer=self._engines.thinker_process,
+            cascade=self._cascade,
+            ears=self._ears.ears(),
+            output=peer.output,
+            clock=self._clock,
+            turn=self._config.turn,
+            conversation=self._config.session,
+            language=self._config.recognizer.language,
+        )
+        session = VoiceSession(request.call_id, parts, settings, peer.microphone(), queue.put)
+        call = BrowserCall(peer, answer, session, protocol, queue)
+        call.start(self._config.session, self._clock)
+        return call
+
+
+def default_settings(config: Config) -> SessionSettings:
+    """A session's settings as the configuration has them."""
+    return SessionSettings(
+        instructions=config.session.instructions,
+        voice=config.talker.voice,
+        latency_first=config.talker.latency_first,
+        max_output_tokens=config.thinker.max_output_tokens,
+        temperature=config.thinker.temperature,
+        turn_detection=config.turn.mode,
+    )
+
+
+def settings_with(settings: SessionSettings, changes: dict[str, object]) -> SessionSettings:
+    """Settings with a client's changes."""
+    return replace(settings, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def ice_servers(config: Config) -> IceServers:
+    """The configured STUN and TURN servers."""
+    servers = [IceServer(s.urls, s.username, s.credential) for s in config.ice.servers]
+    return IceServers(servers, config.ice.turn_secret)
+
+
+async def serve(config: Config, tell: Callable[[str], None]) -> None:
+    """Serve until told to stop; `tell` gets a line for the person who started it.
+
+    Raises ConfigError (port in use, bad certificate), WeightsError, EngineStartFailed.
+    """
+    clock = MonotonicClock()
+    store = store_of(config)
+    listening = bind(config.server.host, config.server.port)
+    ears = SharedEars.load(store)
+    try:
+        async with running_engines(config, store, clock, tell) as engines:
+            agent = Agent(config, engines, ears, clock)
+            limits = CallLimits(connect_timeout_s=config.session.connect_timeout_s)
+            seats = Seats(config.session.max_sessions, clock)
+            registry = CallRegistry(agent.create_call, seats, clock, limits)
+            server = uvicorn.Server(_uvicorn_config(config, create_app(app_parts(config, agent, registry))))
+            await _run(config, engines, registry, server, listening, tell)
+    finally:
+        ears.close()
+        listening.close()
+
+
+def app_parts(config: Config, agent: Agent, registry: CallRegistry) -> AppParts:
+    """What the HTTP application is made of."""
+    own_names = () if config.server.host in {"0.0.0.0", "::"} else (config.server.host,)
+    return AppParts(
+        routes=create_signaling_routes(registry, ice_servers(config)),
+        readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
+        model_name=config.server.served_model_name,
+        access=Access(config.server.api_keys, config.server.allowed_origins, own_names),
+        lifespan=_lifespan(registry),
+    )
+
+
+def _lifespan(registry: CallRegistry) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with registry:
+            yield
+
+    return lifespan
+
+
+async def _run(
+    config: Config,
+    engines: Engines,
+    registry: CallRegistry,
+    server: uvicorn.Server,
+    listening: socket.socket,
+    tell: Callable[[str], None],
+) -> None:
+    """HTTP from the first moment; engines beside it; whichever fails ends both."""
+    serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
+    starting = asyncio.create_task(start_engines(engines), name="engines")
+    try:
+        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            tell(f"ready: {url_of(config, listening)}")
+            stop_on_signals(server, registry, config.server.drain_s)
+        await serving
+    finally:
+        server.should_exit = True
+        starting.cancel()
+        await asyncio.gather(serving, starting, return_exceptions=True)
+
+
+def stop_on_signals(server: uvicorn.Server, registry: CallRegistry, drain_s: float) -> None:
+    """First SIGTERM or SIGINT: refuse new calls, let the running ones end, stop. Second: stop now."""
+    loop = asyncio.get_running_loop()
+    draining: list[asyncio.Task[None]] = []
+
+    async def drain() -> None:
+        await registry.drain(drain_s)
+        server.should_exit = True
+
+    def on_signal() -> None:
+        if draining:
+            server.should_exit = server.force_exit = True
+        else:
+            draining.append(asyncio.create_task(drain(), name="drain"))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ConfigError that says what is wrong with the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"server.port: {port} is in use by another program; stop it, or choose another with --port"
+            ) from error
+        raise ConfigError(
+            f"server.host: cannot listen on {host}:{port} ({os.strerror(error.errno or 0)})"
+        ) from error
+    except OverflowError as error:
+        listening.close()
+        raise ConfigError(f"server.port: {port} is no port") from error
+    return listening
+
+
+def url_of(config: Config, listening: socket.socket) -> str:
+    """The address to open."""
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if config.server.tls_cert else "http"
+    name = "localhost" if host in {"127.0.0.1", "::1", "0.0.0.0", "::"} else host
+    return f"{scheme}://{name}:{port}"
+
+
+def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
+    for name in ("tls_cert", "tls_key"):
+        path = getattr(config.server, name)
+        if path and not Path(path).is_file():
+            raise ConfigError(f"server.{name}: {path} is not a file")
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=config.server.tls_cert or None,
+        ssl_keyfile=config.server.tls_key or None,
+    )

@@ -1,0 +1,415 @@
+"""One conversation, whatever it comes through: the way of the sound from microphone to ear.
+
+    microphone ─ listener (VAD, end of turn) ─ turn machine ─ recognizer ─ Thinker ─ Talker ─ VoiceBox ─ output
+                                                                 heard text ─► chat history ◄─ played samples
+
+One task group holds all that runs. Decisions are made by the pure objects in `turn/` in one synchronous step each,
+with no await between asking and acting; a working-ahead result that comes too late finds its turn gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Any
+
+from voice_agent.audio import MODEL_RATE_HZ, AudioOutput, MicrophoneFrame
+from voice_agent.clock import Clock, ms_between
+from voice_agent.config import SessionConfig, TurnConfig
+from voice_agent.engine.client import EngineClient
+from voice_agent.events import (
+    AddText,
+    AddToolResult,
+    CancelReply,
+    ClearInput,
+    ClearOutput,
+    CommitInput,
+    CreateReply,
+    InputCleared,
+    SessionCommand,
+    SessionError,
+    SessionEvent,
+    SessionSettings,
+    SettingsChanged,
+    SpeechStarted,
+    SpeechStopped,
+    TextAdded,
+    TranscriptionFailed,
+    TurnCommitted,
+    TurnTranscribed,
+    UpdateSettings,
+)
+from voice_agent.listening import Ears, Listener
+from voice_agent.metrics import TurnTimeline
+from voice_agent.replies import Replies
+from voice_agent.reply import ReplyPorts
+from voice_agent.speech.cascade import Cascade
+from voice_agent.speech.chat import Chat
+from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
+from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
+from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
+from voice_agent.turn.rules import barge_in_rules, endpoint_rules
+from voice_agent.turn.wording import is_open_ended
+from voice_agent.understanding import Understanding, UserTurn
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
+KEPT_TIMELINES = 100
+
+
+@dataclass(frozen=True)
+class SessionParts:
+    """What a session is made of; the composition root fills it in."""
+
+    recognizer: EngineClient
+    cascade: Cascade
+    ears: Ears
+    output: AudioOutput
+    clock: Clock
+    turn: TurnConfig
+    conversation: SessionConfig
+    language: str = ""
+
+
+class VoiceSession:
+    """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
+
+    State: `machine` who has the floor; `_turn` the user's open or not yet answered turn; `_replies` the
+    live one and the one thought ahead; `_held_ns` since when the output is held.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        parts: SessionParts,
+        settings: SessionSettings,
+        microphone: AsyncIterator[MicrophoneFrame],
+        emit: Callable[[SessionEvent], None],
+    ) -> None:
+        self.session_id = session_id
+        self.settings = settings
+        self.machine = TurnMachine()
+        self.chat = Chat()
+        self.timelines: list[TurnTimeline] = []
+        self._parts = parts
+        self._microphone = microphone
+        self._emit = emit
+        self._endpointer = Endpointer(endpoint_rules(parts.turn, settings.turn_detection))
+        self._listener = Listener(
+            parts.ears, self._endpointer, parts.clock, parts.turn.prefix_ms, parts.turn.longest_ms
+        )
+        self._understanding = Understanding(
+            parts.recognizer, self._listener, self._spawn, self._understood, parts.language
+        )
+        self._barge_in = barge_in_rules(parts.turn)
+        ports = ReplyPorts(parts.cascade, parts.output, parts.clock, self._tell_out)
+        self._replies = Replies(ports, self.chat, self._spawn, self._do)
+        self._turn: UserTurn | None = None
+        self._held_ns = 0
+        self._late_end: TurnEnd | None = None
+        self._unanswered = False
+        self._active_ns = parts.clock.now_ns()
+        self._group: asyncio.TaskGroup | None = None
+
+    def _tell_out(self, event: SessionEvent) -> None:
+        self._active_ns = self._parts.clock.now_ns()
+        self._emit(event)
+
+    # life
+
+    async def run(self) -> None:
+        """Listen, answer, be interrupted; returns when the microphone ends."""
+        async with asyncio.TaskGroup() as self._group:
+            greeting = self._parts.conversation.greeting
+            if greeting:
+                self._replies.say(self.settings, greeting)
+            await self._listen()
+            self._cancel_all()
+
+    async def _listen(self) -> None:
+        async for frame in self._microphone:
+            for edge in await self._listener.hear(frame):
+                self._on_edge(edge)
+            self._judge_overlap()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._group is not None
+        return self._group.create_task(work)
+
+    def _cancel_all(self) -> None:
+        if self._turn:
+            self._turn.forget_pause()
+        self._replies.cancel_all()
+
+    @property
+    def idle_ms(self) -> float:
+        """Time since anybody said or did something."""
+        return ms_between(self._active_ns, self._parts.clock.now_ns())
+
+    # the user's turn
+
+    def _on_edge(self, edge: Edge) -> None:
+        self._active_ns = self._parts.clock.now_ns()
+        match edge:
+            case Onset():
+                self._do(Event.ONSET)
+            case Pause():
+                self._do(Event.PAUSE, edge)
+            case Resume():
+                self._do(Event.RESUME)
+            case TurnEnd() if self.machine.reply is Reply.HELD:
+                self._late_end = edge  # the verdict comes first
+            case TurnEnd():
+                self._do(Event.TURN_END, edge)
+
+    def _do(self, event: Event, edge: Edge | None = None) -> None:
+        """Tell the machine, carry out what it says."""
+        for action in self.machine.handle(event):
+            match action:
+                case Action.OPEN_TURN:
+                    self._open_turn()
+                case Action.WORK_AHEAD if isinstance(edge, Pause):
+                    self._work_ahead(edge)
+                case Action.DROP_AHEAD:
+                    self._drop_ahead()
+                case Action.COMMIT if isinstance(edge, TurnEnd):
+                    self._commit(edge)
+                case Action.HOLD:
+                    self._parts.output.hold()
+                    self._held_ns = self._parts.clock.now_ns()
+                case Action.RESUME:
+                    self._parts.output.resume()
+                case Action.CANCEL:
+                    self._stop_reply("turn_detected" if event is Event.INTERRUPT else "client_cancelled")
+                case _:
+                    self._forget_turn()
+
+    def _open_turn(self) -> None:
+        timeline = TurnTimeline(turn_id=f"item_{token_hex(8)}")
+        self._turn = UserTurn(timeline.turn_id or "", timeline, self._listener.turn_start_ms)
+        if self.machine.reply is Reply.NONE:
+            self._announce(self._turn)
+
+    def _announce(self, turn: UserTurn) -> None:
+        if not turn.announced:
+            turn.announced = True
+            self._emit(SpeechStarted(turn.turn_id, turn.start_ms))
+
+    def _work_ahead(self, pause: Pause) -> None:
+        if self._turn and self.settings.turn_detection != "none":
+            now_ns = self._parts.clock.now_ns()
+            self._turn.timeline.voiced_ns = self._listener.arrival_ns(pause.last_voiced_sample - 1)
+            self._turn.timeline.stamps_ns["vad"] = now_ns
+            judge = self.settings.turn_detection == "semantic" and self.machine.reply is Reply.NONE
+            self._understanding.work_ahead(self._turn, pause, judge=judge)
+
+    def _drop_ahead(self) -> None:
+        if self._turn:
+            self._turn.forget_pause()
+        self._replies.throw_away_ahead()
+
+    def _commit(self, end: TurnEnd) -> None:
+        turn = self._turn
+        if not turn:
+            return
+        turn.committed = True
+        turn.timeline.voiced_ns = self._listener.arrival_ns(end.last_voiced_sample - 1)
+        turn.timeline.stamp("endpoint", self._parts.clock.now_ns())
+        self._keep_timeline(turn.timeline)
+        self._announce(turn)
+        self._emit(SpeechStopped(turn.turn_id, round(1000 * end.last_voiced_sample / MODEL_RATE_HZ)))
+        self._emit(TurnCommitted(turn.turn_id))
+        if turn.pause is None:
+            self._understanding.work_ahead(turn, Pause(0, end.last_voiced_sample), judge=False)
+        elif turn.text is not None:
+            self._answer(turn)
+
+    def _forget_turn(self) -> None:
+        """What was said was not for us: as if it had not been."""
+        self._drop_ahead()
+        self._turn = self._late_end = None
+        self._endpointer.reset()
+
+    def _understood(self, turn: UserTurn) -> None:
+        """Words or a judgement came for the present pause of a turn."""
+        if turn.committed and turn.text is not None:
+            self._answer(turn)
+        elif turn is self._turn and self.machine.reply is Reply.NONE and self._worth_thinking(turn):
+            self._replies.think_ahead(self.settings, turn.text or "", turn.timeline)
+        self._judge_overlap()
+
+    def _worth_thinking(self, turn: UserTurn) -> bool:
+        """Whether to think on provisional words: there are some, and nothing says that more will come."""
+        if (
+            not turn.text
+            or self._replies.ahead
+            or not self.settings.create_response
+            or is_open_ended(turn.text)
+        ):
+            return False
+        return turn.probability is None or turn.probability >= self._parts.turn.end_probability
+
+    def _answer(self, turn: UserTurn) -> None:
+        """The turn is over and its words are known."""
+        text = turn.text or ""
+        if self._turn is turn:
+            self._turn = None
+        turn.timeline.stamp("recognizer", self._parts.clock.now_ns())
+        turn.timeline.transcript = text
+        if turn.error:
+            self._emit(TranscriptionFailed(turn.turn_id, turn.error.code, str(turn.error)))
+        else:
+            self._emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds))
+        if text:
+            self.chat.add_user(turn.turn_id, text)
+            self._unanswered = True
+        if not text or not self.settings.create_response or self.machine.reply is not Reply.NONE:
+            self._replies.throw_away_ahead()
+        if self._unanswered and self.settings.create_response and self._may_reply():
+            self._unanswered = False
+            self._keep_timeline(turn.timeline)
+            self._replies.answer(self.settings, text, turn.timeline)
+
+    def _may_reply(self) -> bool:
+        """Nobody has the floor. A user who went on is answered with the next turn."""
+        return self.machine.reply is Reply.NONE and self.machine.user is User.SILENT
+
+    def _stop_reply(self, reason: str) -> None:
+        """Stop the live reply; one that was thrown away unheard leaves its question open."""
+        run = self._replies.current
+        heard = self._replies.stop(reason)
+        self._parts.output.resume()
+        if run and not heard and run.timeline.turn_id:
+            self._unanswered = True
+
+    def _judge_overlap(self) -> None:
+        """Speech over a reply: hold it, then decide what the speech was."""
+        machine = self.machine
+        if machine.user is User.SILENT or not self.settings.interrupt_response:
+            return
+        speech_ms = self._endpointer.voiced_ms
+        if machine.can(Event.OVERLAP) and should_hold(speech_ms, self._barge_in):
+            self._do(Event.OVERLAP)
+        if machine.reply is Reply.HELD:
+            since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
+            text = self._turn.text if self._turn else None
+            evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text)
+            self._carry_out(decide(evidence, self._barge_in))
+
+    def _carry_out(self, verdict: Verdict | None) -> None:
+        if verdict is Verdict.BACKCHANNEL:
+            self._do(Event.BACKCHANNEL)
+        if verdict is not Verdict.INTERRUPT:
+            return
+        self._do(Event.INTERRUPT)
+        if self._turn:
+            self._announce(self._turn)
+        end, self._late_end = self._late_end, None
+        if end:
+            self._do(Event.TURN_END, end)
+
+    # the client's wishes
+
+    def command(self, command: SessionCommand) -> None:
+        """Do what the transport asks, at once."""
+        self._active_ns = self._parts.clock.now_ns()
+        match command:
+            case UpdateSettings(changes=changes):
+                self._update(changes)
+            case AddText(item_id=item_id, role=role, text=text):
+                self.chat.add_text(item_id, role, text)
+                self._emit(TextAdded(item_id, role, text))
+            case AddToolResult(call_id=call_id, output=output):
+                self.chat.add_tool_result(call_id, output)
+            case CreateReply():
+                self._create_reply(command)
+            case CancelReply():
+                self._cancel_by_client(command)
+            case ClearOutput():
+                self._clear_output()
+            case ClearInput():
+                self._clear_input()
+            case CommitInput():
+                self._commit_by_client(command)
+
+    def _update(self, changes: dict[str, Any]) -> None:
+        self.settings = replace(self.settings, **changes)
+        self._endpointer.rules = endpoint_rules(self._parts.turn, self.settings.turn_detection)
+        self._emit(SettingsChanged(self.settings))
+
+    def _create_reply(self, command: CreateReply) -> None:
+        if self._replies.current:
+            self._do(Event.CANCEL)
+        timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
+        self._keep_timeline(timeline)
+        self._replies.create(self.settings, command, timeline)
+
+    def _cancel_by_client(self, command: CancelReply) -> None:
+        run = self._replies.current
+        if not run or (command.reply_id is not None and run.reply_id != command.reply_id):
+            self._complain(
+                "response_cancel_not_active", "Cancellation failed: no active response found", command
+            )
+            return
+        self._do(Event.CANCEL)
+
+    def _clear_output(self) -> None:
+        if self._replies.current:
+            self._do(Event.CANCEL)
+
+    def _clear_input(self) -> None:
+        if self._turn and not self._turn.committed:
+            if self.machine.reply is Reply.HELD:
+                self._do(Event.BACKCHANNEL)
+            self._forget_turn()
+            self.machine.user = User.SILENT
+        self._listener.begin_turn()
+        self._emit(InputCleared())
+
+    def _commit_by_client(self, command: CommitInput) -> None:
+        if self._listener.turn_ms < SHORTEST_COMMIT_MS:
+            self._complain(
+                "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
+            )
+            return
+        if self._replies.current and self.machine.can(Event.CANCEL):
+            self._do(Event.CANCEL)
+        if not self._turn:
+            self._open_turn()
+        self._commit(TurnEnd(self._listener.end_sample, "commit"))
+        self.machine.user = User.SILENT
+        self._endpointer.reset()
+        self._listener.begin_turn()
+
+    def _complain(self, code: str, message: str, command: CancelReply | CommitInput) -> None:
+        self._emit(SessionError(code, message, client_event_id=command.client_event_id))
+
+    # the inside, seen from outside
+
+    def _keep_timeline(self, timeline: TurnTimeline) -> None:
+        if timeline not in self.timelines:
+            self.timelines.append(timeline)
+            del self.timelines[:-KEPT_TIMELINES]
+
+    def timeline(self) -> dict[str, object]:
+        """State, stages in flight, turns with their parts, what was played and heard."""
+        run = self._replies.current
+        ids = self._replies.alive()
+        return {
+            "id": self.session_id,
+            "state": self.machine.state,
+            "in_flight": {
+                "recognizer": [self._turn.turn_id]
+                if self._turn and any(not t.done() for t in self._turn.tasks)
+                else [],
+                "thinker": [i for i in self._parts.cascade.thinking() if i in ids],
+                "talker": [i for i in self._parts.cascade.speaking() if i in ids],
+                "playout": [run.reply_id] if run else [],
+            },
+            "turns": [timeline.as_json() for timeline in self.timelines],
+            "history": self.chat.messages(""),
+            "played_samples": self._parts.output.played_samples(run.reply_id) if run else 0,
+            "heard_text": run.heard_so_far() if run else "",
+        }
