@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What a caller sent: the offer, and the session part of the form if there was one (unchecked JSON object)."""
+    """What a caller sent: the offer, and the session part of the form if there was one (JSON, unchecked)."""
 
     call_id: str
     offer_sdp: str
-    session: dict[str, Any] | None = None
+    session: str | None = None
 
 
 class Call(Protocol):
@@ -107,7 +107,7 @@ class CallRegistry:
     def __len__(self) -> int:
         return len(self._calls)
 
-    async def open(self, offer_sdp: str, session: dict[str, Any] | None = None) -> tuple[str, Call]:
+    async def open(self, offer_sdp: str, session: str | None = None) -> tuple[str, Call]:
         """Make a call: its id and itself. Raises BusyError when full or draining, and what `create_call` raises."""
         if self.draining or not self._open:
             raise self._seats.busy("The server is about to stop and takes no new calls.")
@@ -119,9 +119,7 @@ class CallRegistry:
         try:
             call = await _within(self._clock, limits.create_timeout_s, self._create(request, lease))
         except TimeoutError:
-            raise self._seats.busy(
-                "The call could not be set up in time. Try again in a few seconds."
-            ) from None
+            raise self._seats.busy("The call could not be set up in time.") from None
         if self.draining:  # it began while the call was being made
             await self.end(request.call_id, "server_shutdown")
             raise self._seats.busy("The server is about to stop and takes no new calls.")

@@ -4,9 +4,7 @@ Errors are raised (voice_agent.errors, HTTPException); the application turns the
 Sources: OpenAI Realtime reference (calls), RFC 9725 (WHIP), RFC 8840 (sdpfrag).
 """
 
-import json
 from collections.abc import AsyncGenerator
-from typing import Any, cast
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -84,7 +82,7 @@ class _Endpoints:
         return JSONResponse(as_configuration(self._ice.for_client()), headers=NO_STORE)
 
 
-async def _read_offer(request: Request) -> tuple[str, dict[str, Any] | None]:
+async def _read_offer(request: Request) -> tuple[str, str | None]:
     """The offer, and the session of the form; raises OfferRejected, RemoteProtocolError, HTTPException."""
     kind = _content_type(request)
     if kind == SDP_TYPE:
@@ -100,7 +98,8 @@ async def _read_offer(request: Request) -> tuple[str, dict[str, Any] | None]:
         raise RemoteProtocolError("missing_required_parameter", "The form has no part named 'sdp'.", "sdp")
     if len(parts["sdp"]) > MAX_SDP_BYTES:
         raise HTTPException(413, f"An offer is {MAX_SDP_BYTES} bytes at most.")
-    return _text(parts["sdp"], "sdp"), _session(parts["session"]) if "session" in parts else None
+    session = _text(parts["session"], "session") if "session" in parts else None
+    return _text(parts["sdp"], "sdp"), session
 
 
 async def _read_form(request: Request, body: bytes) -> dict[str, bytes]:
@@ -119,16 +118,6 @@ async def _read_form(request: Request, body: bytes) -> dict[str, bytes]:
         parts[name] = await value.read() if isinstance(value, UploadFile) else value.encode()
     await form.close()
     return parts
-
-
-def _session(body: bytes) -> dict[str, Any]:
-    try:
-        session = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError("invalid_json", "The part 'session' is not JSON.", "session") from error
-    if not isinstance(session, dict):
-        raise RemoteProtocolError("invalid_type", "The part 'session' must be a JSON object.", "session")
-    return cast(dict[str, Any], session)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

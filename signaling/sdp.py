@@ -34,8 +34,6 @@ def check_offer(sdp: str) -> None:
         raise OfferRejected(
             "The offer has no audio section (m=audio). Add a microphone track before createOffer()."
         )
-    if all(len(section) > 1 and section[1] == "0" for section in audio):
-        raise OfferRejected("The offer's audio section is switched off (port 0).")
     for attribute in ("a=ice-ufrag:", "a=ice-pwd:", "a=fingerprint:"):
         if not any(line.startswith(attribute) for line in lines):
             raise OfferRejected(f"The offer has no {attribute[2:-1]} attribute, which WebRTC needs.")

@@ -54,7 +54,7 @@ class Seats:
     def acquire(self, lease_s: float) -> Lease:
         """Take a seat that ends by itself after `lease_s`; raises BusyError when all are taken."""
         if self.in_use >= self.max_sessions:
-            raise self.busy("All seats are taken. Try again in a few seconds.")
+            raise self.busy("The agent is busy with other calls.")
         lease = Lease(self._clock.now_ns() + int(lease_s * NS_PER_S), self._leases.discard)
         self._leases.add(lease)
         return lease

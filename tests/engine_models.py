@@ -68,6 +68,8 @@ class Script:
                 raise EngineError("cannot now", code="cannot", retryable=True)
             case "prompt":
                 words = [str(message["content"]).split()[0] for message in request.messages]
+            case _:
+                pass
         for word in words:
             if emit(f"{word} "):
                 return ThinkerEnd("aborted")
@@ -106,12 +108,9 @@ class Tones:
 
 
 def load(folder: Path, options: RecognizerOptions | ThinkerOptions | TalkerOptions) -> Ears | Script | Tones:
-    """The family's entry; a folder named missing has no weights, one named crash ends the process."""
+    """The family's entry; a folder named missing has no weights."""
     if folder.name == "missing":
         raise WeightsError("model.bin is missing: run `voice-agent models pull`")
-    if folder.name == "crash":
-        print("a library's last words", flush=True)
-        raise SystemExit(9)
     if isinstance(options, RecognizerOptions):
         return Ears()
     return Script(options.context_tokens) if isinstance(options, ThinkerOptions) else Tones()

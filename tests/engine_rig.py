@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,11 +16,14 @@ from voice_agent.engine.client import EngineClient, EngineStream
 from voice_agent.engine.messages import (
     FromEngine,
     Loading,
+    Pong,
+    Ready,
     Request,
     Result,
     SpeakText,
     SpeechChunk,
     SpokenWord,
+    StartFailed,
     TextDelta,
     Think,
     ToEngine,
@@ -62,7 +65,7 @@ def process_engine(spec: EngineSpec, name: str = "test") -> EngineProcess:
 
 
 @contextlib.asynccontextmanager
-async def running(spec: EngineSpec) -> AsyncIterator[EngineProcess]:
+async def running(spec: EngineSpec) -> AsyncGenerator[EngineProcess]:
     """The real thing, started, and closed at the end."""
     engine = process_engine(spec)
     await engine.start()
@@ -80,7 +83,7 @@ class LocalEngine:
         self._streams = StreamTable(self._send, spec.limits.queued_results)
 
         def post(message: FromEngine) -> None:
-            if not isinstance(message, Loading):
+            if not isinstance(message, Loading | Ready | StartFailed | Pong):
                 loop.call_soon_threadsafe(self._streams.route, message)
 
         with mock.patch.dict(sys.modules, {"voice_agent.models.scripted": engine_models}):
@@ -142,8 +145,8 @@ def chunks_of(given: list[Result]) -> list[SpeechChunk]:
     return [result for result in given if isinstance(result, SpeechChunk)]
 
 
-async def until(condition: Any, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait for something that another process or thread brings about."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.01)

@@ -154,6 +154,14 @@ class FakeOutput:
         reply = self._replies.get(reply_id)
         return reply.played_samples if reply else 0
 
+    async def audible(self, reply_id: str) -> int | None:
+        """Wait until the reply was first heard; None if it ended without a sound."""
+        reply = self._advanced(reply_id)
+        while reply.first_sound_ns is None and not reply.flushed and not (reply.finished and not self._queue):
+            await self._change(self._clock.now_ns() + NS_PER_MS if self._queue else None)
+            self._advance()
+        return reply.first_sound_ns
+
     async def drained(self, reply_id: str) -> int:
         """Wait until the reply is finished and played, or flushed."""
         reply = self._advanced(reply_id)

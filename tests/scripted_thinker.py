@@ -10,8 +10,8 @@ output, an output without its call) is refused with 400, as OpenAI does, and not
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -125,25 +125,17 @@ class ScriptedThinker:
     url: str = ""
     _busy: asyncio.Event = field(default_factory=asyncio.Event)
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def __aenter__(self) -> Self:
         self._quiet.set()
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        config = uvicorn.Config(
-            self._app, log_config=None, log_level="critical", lifespan="off", interface="asgi3"
-        )
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve([listener]))
-        await self._server.up.wait()
+        self.url = await self._stack.enter_async_context(serving(self._app)) + "/v1"
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.force_exit = self._server.should_exit = True
-        self._server.over.set()
-        await self._serving
+        await self._stack.aclose()
 
     async def idle(self, timeout_s: float = 2) -> None:
         """Wait until no answer is being streamed; raises TimeoutError."""
@@ -203,6 +195,21 @@ class ScriptedThinker:
                 await hang_up
             with suppress(asyncio.CancelledError):
                 await streaming
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncGenerator[str]:
+    """Serve an ASGI app on a loopback port in this loop; gives the base URL, hangs up on everybody at the end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", interface="asgi3")
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listener]))
+    await server.up.wait()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.over.set()
+        await task
 
 
 class _Server(uvicorn.Server):

@@ -242,7 +242,7 @@ async def test_latency_first_starts_with_the_smallest_window(speech: EngineClien
     assert len(first[False].pcm) // 2 == 3 * WORD_SAMPLES
 
 
-@pytest.mark.parametrize("clauses", [(), ("...",), ("...", "..."), ("...", "yes", "...")])
+@pytest.mark.parametrize("clauses", [(), ("",), ("...",), ("...", "..."), ("...", "yes", "...")])
 async def test_clauses_without_sound_end_regularly(speech: EngineClient, clauses: tuple[str, ...]) -> None:
     async with asyncio.timeout(1.5):
         given = await speak(speech, *clauses)

@@ -94,7 +94,7 @@ async def test_an_aborted_request_is_in_flight_until_the_engine_lets_go(
 
 async def test_a_waiting_reader_wakes_on_death_and_unread_results_are_not_given(table: StreamTable) -> None:
     async with table.submit(request(table)) as stream, table.submit(request(table, "other")) as other:
-        reader = asyncio.create_task(anext(aiter(other)))
+        reader = asyncio.ensure_future(anext(aiter(other)))
         await asyncio.sleep(0)
         table.route(TextDelta("r", 1, "unread"))
         table.fail_all("it ended")

@@ -4,8 +4,8 @@ import asyncio
 
 import numpy as np
 import pytest
-from fakes import Die, FakeEngine, FakeOutput, Stall, Use, Voice, Wait, microphone, tone, word_tone_hz
 
+from tests.fakes import Die, FakeEngine, FakeOutput, Stall, Use, Voice, Wait, microphone, tone, word_tone_hz
 from voice_agent.audio import MODEL_RATE_HZ, PcmChunk, Samples, silence
 from voice_agent.clock import NS_PER_MS, ManualClock
 from voice_agent.engine.messages import (

@@ -62,6 +62,12 @@ def steps(samples: Samples) -> int:
     return int(np.abs(np.diff(samples.astype(int))).max())
 
 
+def assert_is_the_tone(sound: Samples) -> None:
+    """Apart from the first and last moments, and 24 samples late."""
+    right = tone(0, 48_000)[::3].astype(int)[: len(sound) - 24]
+    assert np.abs(sound[24:].astype(int) - right)[400:-400].max() < 40
+
+
 TONE_STEP = steps(tone(0, 48_000)[::3])
 
 
@@ -69,10 +75,9 @@ def test_a_clean_stream_goes_through_whole_and_at_once() -> None:
     line = Line()
     for n in range(50):
         line.packet(20 * n, n)
-        assert len(line.frames) >= n  # at most one frame is held back by the resampler
+        assert len(line.frames) == n + 1
     line.assert_unbroken()
-    right = tone(0, 48_000)[::3].astype(int)[: len(line.sound)]
-    assert np.abs(line.sound.astype(int) - right)[400:-400].max() < 40
+    assert_is_the_tone(line.sound)
     assert not any(frame.concealed for frame in line.frames)
 
 
@@ -96,8 +101,7 @@ def test_reordering_within_40_ms_is_put_right(order: tuple[int, ...]) -> None:
         line.packet(400 + 15 * place, 20 + offset)
     for n in range(20 + len(order), 50):
         line.packet(20 * n, n)
-    right = tone(0, 48_000)[::3].astype(int)[: len(line.sound)]
-    assert np.abs(line.sound.astype(int) - right)[400:-400].max() < 40
+    assert_is_the_tone(line.sound)
 
 
 def test_a_lost_packet_holds_the_next_ones_back_for_40_ms_at_most() -> None:
@@ -211,21 +215,24 @@ def test_a_jam_is_played_late_but_the_lead_it_leaves_is_bounded() -> None:
     assert line.clock.dropped_late > 200
 
 
-@pytest.mark.parametrize("ppm", [100, -100])
+@pytest.mark.parametrize("ppm", [1000, -1000])
 def test_drift_does_not_add_up(ppm: int) -> None:
+    """A thousand ppm, ten times a bad crystal, for five minutes: 300 ms if it did."""
     line = Line()
-    minutes = 30
-    for n in range(50 * 60 * minutes):
-        at_ms = 20 * n * (1 - ppm * 1e-6)
-        line.frames = line.frames[-1:]
-        line.now_ms = at_ms
-        line.frames += line.clock.push(n * PIECE, np.zeros(PIECE, np.int16), int(at_ms * MS))
-        line.frames += line.clock.tick(int(at_ms * MS))
+    piece = np.zeros(3 * PIECE, np.int16)
+    for n in range(5 * 1000):
+        line.now_ms = 60 * n * (1 - ppm * 1e-6)
+        now_ns = int(line.now_ms * MS)
+        line.frames = [
+            *line.frames[-1:],
+            *line.clock.push(n * len(piece), piece, now_ns),
+            *line.clock.tick(now_ns),
+        ]
     stopped_ms = line.now_ms
     before = line.frames[-1].first_sample
     line.until(stopped_ms + 5000)
     after = line.frames[-1].first_sample
-    assert (after - before) / 16 == pytest.approx(5000, abs=130)
+    assert (after - before) / 16 == pytest.approx(5000, abs=190)
 
 
 def test_rtp_time_may_wrap() -> None:
@@ -314,13 +321,13 @@ class Listening:
         self.track = ScriptedTrack()
         self.frames: list[MicrophoneFrame] = []
 
-    async def _collect(self) -> None:
+    async def collect(self) -> None:
         async for frame in self.microphone.frames():
             self.frames.append(frame)
 
     async def __aenter__(self) -> "Listening":
         self.microphone.attach(self.track)
-        self.task = asyncio.create_task(self._collect())
+        self.task = asyncio.create_task(self.collect())
         await self.clock.advance_ms(1)
         return self
 
@@ -383,7 +390,7 @@ async def test_cancelling_the_consumer_passes_through_and_listening_can_go_on() 
         ears.task.cancel()
         await asyncio.gather(ears.task, return_exceptions=True)
         count = len(ears.frames)
-        ears.task = asyncio.create_task(ears._collect())
+        ears.task = asyncio.create_task(ears.collect())
         await ears.clock.advance_ms(500)
         assert len(ears.frames) >= count + 20
         firsts = [frame.first_sample for frame in ears.frames]

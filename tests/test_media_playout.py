@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voice_agent.audio import PcmChunk, Samples, dbfs
+from voice_agent.audio import AudioOutput, PcmChunk, Samples, dbfs
 from voice_agent.clock import ManualClock
 from voice_agent.media.paced import MAX_QUEUED_MS, PacedOutput, PlayoutHooks
 from voice_agent.media.playout import FRAME_SAMPLES, REMEMBERED_REPLIES, PlayoutBuffer
@@ -339,7 +339,7 @@ async def test_drained_returns_at_the_end_of_a_finished_reply() -> None:
 
 @pytest.mark.parametrize("end", ["flush", "close"])
 async def test_flush_and_close_let_go_whoever_waits_for_a_reply_that_never_came(end: str) -> None:
-    output = PacedOutput(ManualClock())
+    output: AudioOutput = PacedOutput(ManualClock())
     drained = asyncio.create_task(output.drained("never"))
     audible = asyncio.create_task(output.audible("never"))
     await asyncio.sleep(0)

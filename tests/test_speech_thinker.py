@@ -9,11 +9,12 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from fakes import Die, FakeEngine
-from fakes import Stall as EngineStall
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scripted_thinker import (
+
+from tests.fakes import Die, FakeEngine
+from tests.fakes import Stall as EngineStall
+from tests.scripted_thinker import (
     Answer,
     Call,
     Drop,
@@ -26,7 +27,6 @@ from scripted_thinker import (
     Wait,
     answer,
 )
-
 from voice_agent.clock import ManualClock, MonotonicClock
 from voice_agent.engine.messages import Failed, Finished, TextDelta, Think, ToolCall
 from voice_agent.errors import RemoteProtocolError

@@ -13,7 +13,7 @@ from voice_agent.api.data_channel import join_channel
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.clock import NS_PER_S, Clock
 from voice_agent.config import SessionConfig
-from voice_agent.events import SessionCommand, SessionEvent
+from voice_agent.events import SessionCommand, SessionError, SessionEvent
 from voice_agent.media.peer import Peer
 from voice_agent.session import VoiceSession
 
@@ -67,6 +67,7 @@ class BrowserCall:
         self._closed = asyncio.Event()
         self._end_reason = ""
         self._task: asyncio.Task[None] | None = None
+        peer.channel.on_refused = lambda error: queue.put(SessionError(error.code, str(error), error.param))
 
     def start(self, limits: SessionConfig, clock: Clock) -> None:
         """Set the call going; it owns itself until closed."""
@@ -75,7 +76,7 @@ class BrowserCall:
     @property
     def connected(self) -> bool:
         """Whether media has ever flowed."""
-        return self._peer.was_connected
+        return self._peer.is_connected
 
     async def add_candidates(self, fragment: str) -> None:
         """Hand trickled candidates to the peer."""
@@ -122,14 +123,12 @@ class BrowserCall:
 
     async def _talk(self, limits: SessionConfig, clock: Clock) -> None:
         """Run all parts; the first that ends says why the call ends."""
-        await self._peer.wait_connected()
+        await self._peer.connected()
         logger.info("call %s connected", self._session.session_id)
-        parts = {
+        parts: dict[asyncio.Task[Any], str] = {
             asyncio.create_task(self._session.run()): "microphone ended",
-            asyncio.create_task(
-                join_channel(self._peer.wait_channel(), self, self._protocol)
-            ): "events ended",
-            asyncio.create_task(self._peer.wait_closed()): "peer gone",
+            asyncio.create_task(join_channel(self._peer.channel, self, self._protocol)): "events ended",
+            asyncio.create_task(self._peer.closed()): "peer gone",
             asyncio.create_task(self._queue.overflowed.wait()): "events not taken",
             asyncio.create_task(self._watch(limits, clock)): "time is over",
         }

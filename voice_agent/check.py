@@ -31,7 +31,7 @@ from voice_agent.events import (
     TranscriptionFailed,
     TurnTranscribed,
 )
-from voice_agent.media.playout import PacedOutput
+from voice_agent.media.paced import PacedOutput
 from voice_agent.media.resample import Resampler
 from voice_agent.server import SharedEars, default_settings
 from voice_agent.session import SessionParts, VoiceSession
@@ -65,7 +65,14 @@ async def _converse(
     events: asyncio.Queue[SessionEvent] = asyncio.Queue()
     parts = SessionParts(
         recognizer=engines.thinker_process,
-        cascade=Cascade(engines.thinker, engines.speech_process, PassThrough, clock, config.thinker.stall_s),
+        cascade=Cascade(
+            engines.thinker,
+            engines.speech_process,
+            PassThrough,
+            clock,
+            lambda: engines.languages,
+            config.thinker.stall_s,
+        ),
         ears=ears.ears(),
         output=output,
         clock=clock,
@@ -89,9 +96,7 @@ async def _converse(
     turn = session.timelines[-1]
     for stage, ms in turn.parts_ms().items():
         tell(f"  {stage:<11}{ms:7.0f} ms")
-    tell(
-        f"  {'total':<11}{turn.total_ms() or 0:7.0f} ms  from your last sound to the first of the answer ({len(STAGES)} parts)"
-    )
+    tell(f"  {'total':<11}{turn.total_ms() or 0:7.0f} ms  from your last sound to the first of the answer")
     return 0
 
 

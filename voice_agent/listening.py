@@ -6,6 +6,7 @@ Sound is kept for one turn at its longest, so that a recognizer can have it from
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +23,7 @@ TAIL_MS = 120  # sound after the last voiced window that the recognizer still ge
 class VoiceDetector(Protocol):
     """Voice probability for each 32 ms window (media.vad.Vad)."""
 
-    def push(self, samples: Samples) -> list[tuple[float, int]]:
+    def push(self, samples: Samples) -> Sequence[tuple[float, int]]:
         """(probability, first sample) of each window these samples complete."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 from voice_agent.events import (
     CreateReply,
     PlayoutStarted,
-    ReplyDone,
+    ReplyText,
     ReplyToolCall,
     SessionEvent,
     SessionSettings,
@@ -107,6 +107,7 @@ class Replies:
     def _start(self, run: ReplyRun, turn_id: str | None) -> None:
         """Let a reply be heard."""
         self.current = run
+        self._chat.add_assistant(run.reply_id, run.text_so_far)
         self._tell(Event.REPLY)
         run.go_live(turn_id)
 
@@ -118,6 +119,7 @@ class Replies:
                 watcher.cancel()
         finally:
             self._tasks.pop(run.reply_id, None)
+        self._chat.finish(run.reply_id)
         if self.current is run:
             self.current = None
             self._tell(Event.OVER)
@@ -127,10 +129,10 @@ class Replies:
         match event:
             case PlayoutStarted() if self.current and self.current.reply_id == event.reply_id:
                 self._tell(Event.SOUND)
-            case ReplyDone(text=text) if text:
-                self._chat.add_assistant(event.reply_id, text)
+            case ReplyText() if self.current and self.current.reply_id == event.reply_id:
+                self._chat.add_assistant(event.reply_id, self.current.text_so_far)
             case ReplyToolCall():
-                self._chat.add_tool_call(event.reply_id, event.call_id, event.name, event.arguments)
+                self._chat.add_call(event.call_id, event.call_id, event.name, event.arguments)
             case _:
                 pass
         self._emit(event)

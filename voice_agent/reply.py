@@ -13,8 +13,8 @@ from typing import Any
 
 from voice_agent.audio import AudioOutput, PcmChunk, samples_to_ms
 from voice_agent.clock import Clock
-from voice_agent.engine.messages import Failed, Speak, Think, ToolCall
-from voice_agent.errors import EngineError
+from voice_agent.engine.messages import Speak, Think, ToolCall
+from voice_agent.errors import EngineError, UnsupportedLanguage
 from voice_agent.events import (
     PlayoutCleared,
     PlayoutStarted,
@@ -67,19 +67,21 @@ class ReplyRun:
         self.metadata: dict[str, str] | None = None
         self._rate_hz = 0
         self._wrote_sound = False
+        self._unspoken: UnsupportedLanguage | None = None
 
     # the sink
 
     def text(self, delta: str) -> None:
         """Take written text; told at once when live."""
         self.text_so_far += delta
+        self.heard.add_text(delta)
         if self.live.is_set():
             self._ports.emit(ReplyText(self.reply_id, delta))
 
     async def sound(self, pcm: PcmChunk) -> None:
         """Take sound; waits until the reply is live and the output has room."""
         await self.live.wait()
-        self.heard.add(pcm.words)
+        self.heard.add_words(pcm.words)
         self._rate_hz = pcm.rate_hz
         self._wrote_sound = True
         await self._ports.output.write(self.reply_id, pcm)
@@ -90,10 +92,13 @@ class ReplyRun:
         if self.live.is_set():
             self._tell_call(call)
 
-    def unspoken(self, problem: Failed) -> None:
-        """A clause has captions only; say so and go on."""
-        if self.live.is_set():
-            self._ports.emit(SessionError(problem.code, problem.message))
+    def unspoken(self, start_char: int, end_char: int, language: str) -> None:
+        """A clause has captions only; say so once and go on."""
+        self.heard.skip(start_char, end_char)
+        if not self._unspoken:
+            self._unspoken = UnsupportedLanguage(f"the voice does not speak {language!r}: captions only")
+            if self.live.is_set():
+                self._tell_unspoken()
 
     def stamp(self, stage: str) -> None:
         """Note a stage's first result."""
@@ -114,6 +119,7 @@ class ReplyRun:
             emit(ReplyText(self.reply_id, self.text_so_far))
         for call in self.tool_calls:
             self._tell_call(call)
+        self._tell_unspoken()
 
     async def run(self) -> None:
         """Answer and play to the end. Ends quietly on EngineError, after saying so; cancellation passes through."""
@@ -184,6 +190,10 @@ class ReplyRun:
         self.timeline.status = status
         self.timeline.text = self.text_so_far
         self._ports.emit(ReplyDone(self.reply_id, status, self.text_so_far, reason, error, usage))
+
+    def _tell_unspoken(self) -> None:
+        if self._unspoken:
+            self._ports.emit(SessionError(self._unspoken.code, str(self._unspoken)))
 
     def _tell_call(self, call: ToolCall) -> None:
         self._ports.emit(ReplyToolCall(self.reply_id, call.call_id, call.name, call.arguments))

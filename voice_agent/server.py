@@ -82,9 +82,15 @@ class Agent:
         self._ears = ears
         self._clock = clock
         self._cascade = Cascade(
-            engines.thinker, engines.speech_process, PassThrough, clock, config.thinker.stall_s
+            engines.thinker,
+            engines.speech_process,
+            PassThrough,
+            clock,
+            lambda: engines.languages,
+            config.thinker.stall_s,
         )
-        self._ice = ice_servers(config)
+        # relaying is the client's side only: a server that can be reached needs no TURN for itself
+        self._stun = [s for s in config.ice.servers if all(url.startswith("stun:") for url in s.urls)]
 
     def reasons(self) -> list[str]:
         """Why no call can be taken; empty when ready."""
@@ -98,7 +104,7 @@ class Agent:
         protocol = RealtimeProtocol(request.call_id, self._config.server.served_model_name, settings)
         if request.session:
             settings = settings_with(settings, protocol.configure(request.session))
-        peer = Peer(self._ice, self._clock)
+        peer = Peer(self._stun, self._clock)
         try:
             answer = await peer.answer(request.offer_sdp)
         except BaseException:

@@ -45,7 +45,7 @@ from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.chat import Chat
+from voice_agent.speech.chat import Chat, Item, Role
 from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
@@ -319,10 +319,9 @@ class VoiceSession:
             case UpdateSettings(changes=changes):
                 self._update(changes)
             case AddText(item_id=item_id, role=role, text=text):
-                self.chat.add_text(item_id, role, text)
-                self._emit(TextAdded(item_id, role, text))
-            case AddToolResult(call_id=call_id, output=output):
-                self.chat.add_tool_result(call_id, output)
+                self._add_text(item_id, role, text)
+            case AddToolResult():
+                self._add_result(command)
             case CreateReply():
                 self._create_reply(command)
             case CancelReply():
@@ -333,6 +332,23 @@ class VoiceSession:
                 self._clear_input()
             case CommitInput():
                 self._commit_by_client(command)
+
+    def _add_text(self, item_id: str, role: Role, text: str) -> None:
+        if self.chat.insert(Item(item_id, "message", text, role)):
+            self._emit(TextAdded(item_id, role, text))
+        else:
+            self._emit(
+                SessionError(
+                    "item_create_duplicate_item_id", f"there is an item {item_id!r} already", "item.id"
+                )
+            )
+
+    def _add_result(self, result: AddToolResult) -> None:
+        if self.chat.add_result(result.item_id, result.call_id, result.output):
+            self._emit(TextAdded(result.item_id, "tool", result.output))
+        else:
+            message = f"no function call {result.call_id!r} waits for a result"
+            self._emit(SessionError("invalid_value", message, "item.call_id"))
 
     def _update(self, changes: dict[str, Any]) -> None:
         self.settings = replace(self.settings, **changes)

@@ -109,12 +109,11 @@ function drawLevels(opened) {
 }
 
 async function showModel() {
-  const key = sessionStorage.getItem(KEY_NAME);
   const response = await fetch("/version").catch(() => null);
   if (!response?.ok) return;
-  const { name } = await response.json();
+  const { model: name } = await response.json();
   view.showModel(name);
-  if (key) view.keyInput.value = key;
+  document.title = name;
 }
 
 view.button.addEventListener("click", () => (isLive(model.state) || model.state === "connecting" ? stop() : start()));

@@ -53,8 +53,8 @@ export function microphoneAdvice(name) {
  */
 export function refusalAdvice(status, message, retryAfter) {
   if (status === 503) {
-    const wait = retryAfter ? ` Try again in ${retryAfter} seconds.` : " Try again in a moment.";
-    return `The agent is busy with other calls.${wait}`;
+    const reason = (message || "The agent is busy").replace(/[.\s]*$/, ".");
+    return `${reason} Try again in ${retryAfter ? `${retryAfter} seconds` : "a moment"}.`;
   }
   if (status === 401) return "This server wants an API key.";
   return message || `The server refused the call (${status}).`;
@@ -87,6 +87,7 @@ export async function openCall(wishes) {
   let peer;
   let location = "";
   let closed = false;
+  /** @type {Record<string, string>} */
   const headers = key ? { authorization: `Bearer ${key}` } : {};
 
   const close = () => {

@@ -26,7 +26,7 @@ export class View {
     document.body.dataset.state = state;
     element("state").textContent = WORDS[state];
     element("toggle-word").textContent = running ? "Stop" : "Start";
-    element("hint").hidden = running || this.shown.size > 0;
+    element("hint").hidden = running || message !== "" || this.shown.size > 0;
     const notice = element("message");
     if (notice.textContent !== message) notice.textContent = message;
     notice.hidden = message === "";
@@ -59,7 +59,6 @@ export class View {
       }
     }
     for (const caption of captions) this.showCaption(log, caption);
-    element("hint").hidden = element("hint").hidden || this.shown.size > 0;
     if (wasAtEnd) log.scrollTop = log.scrollHeight;
   }
 

@@ -35,7 +35,9 @@ def create_health_routes(readiness: Readiness, model_name: str) -> list[BaseRout
         return JSONResponse({"status": "ready"}, headers=NO_STORE)
 
     async def version(request: Request) -> Response:
-        return JSONResponse({"name": "voice-agent", "version": __version__}, headers=NO_STORE)
+        return JSONResponse(
+            {"name": "voice-agent", "version": __version__, "model": model_name}, headers=NO_STORE
+        )
 
     async def models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [model]})

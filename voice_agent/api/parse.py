@@ -5,7 +5,6 @@ A name that is not known gets the nearest one that is. What an event does is not
 """
 
 import difflib
-import math
 import typing
 from functools import cache
 from typing import Any, cast
@@ -44,9 +43,14 @@ def parse_event(value: dict[str, Any]) -> ClientEvent:
     return _validated(EVENTS[kind], value, "")
 
 
-def parse_session(value: dict[str, Any]) -> SessionPatch:
+def parse_session(text: str) -> SessionPatch:
     """The session a call was made with (`type` may be absent there); raises RemoteProtocolError."""
-    _refuse_odd_numbers(value)
+    try:
+        value = read_object(text)
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(
+            "invalid_json", f"The session cannot be read: {error}", "session"
+        ) from error
     return _validated(SessionPatch, {"type": "realtime"} | value, "session")
 
 
@@ -121,23 +125,23 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    """A hint: the known name with the most similar last word, else the most similar whole."""
+    """A hint: the known name that is nearly the same, else the one with the most similar last word."""
     words: dict[str, str] = {}
     for one in known:
         words.setdefault(one.rpartition(".")[2], one)
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
     word = difflib.get_close_matches(name.rpartition(".")[2], list(words), n=1, cutoff=0.7)
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    found = words[word[0]] if word else whole[0] if whole else ""
+    found = whole[0] if whole else words[word[0]] if word else ""
     return f"; did you mean '{found}'?" if found else "."
 
 
 def _refuse_odd_numbers(value: Any) -> None:
-    """Integers beyond 64 bits and infinities, which no encoder behind us can write."""
+    """Integers beyond 64 bits, infinities (and NaN), which no encoder behind us can write."""
     if isinstance(value, dict):
         for inner in cast(dict[str, Any], value).values():
             _refuse_odd_numbers(inner)
     elif isinstance(value, list):
         for inner in cast(list[Any], value):
             _refuse_odd_numbers(inner)
-    elif isinstance(value, int | float) and not (math.isfinite(value) and -(2**63) <= value < 2**63):
+    elif isinstance(value, int | float) and not -(2**63) <= value < 2**63:
         raise RemoteProtocolError("invalid_event", "The event holds a number out of range.")

@@ -113,8 +113,8 @@ class RealtimeProtocol:
             ],
         }
 
-    def configure(self, session: dict[str, Any]) -> dict[str, Any]:
-        """Apply the session a call was made with, before it starts; returns the settings that it changes.
+    def configure(self, session: str) -> dict[str, Any]:
+        """Apply the session (JSON) a call was made with, before it starts; returns the settings that it changes.
 
         Raises RemoteProtocolError, nothing applied.
         """

@@ -165,7 +165,7 @@ class WireSession:
             merged["audio"]["input"]["turn_detection"] = _turn_detection(self._turn_detection(), knobs)
         before, after = self._settings(self._wire), self._settings(merged)
         self._wire = merged
-        return {name: value for name, value in after.items() if value != before[name]}
+        return {name: value for name, value in after.items() if name not in before or value != before[name]}
 
     def adopt(self, settings: SessionSettings) -> None:
         """Show what the session really does now; what it agrees with keeps the client's own spelling."""

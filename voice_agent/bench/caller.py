@@ -138,7 +138,7 @@ class Ear:
         """The jitter buffer's contract: no picture to ask for, nothing for the track's own decoder."""
         arrival_ns = self._clock.now_ns()
         for frame in self._decoder.decode(JitterFrame(packet._data, packet.timestamp)):
-            left = frame.to_ndarray().reshape(-1, 2)[:, 0].astype(np.int16)
+            left = cast(AudioFrame, frame).to_ndarray().reshape(-1, 2)[:, 0].astype(np.int16)
             self._sound.add(packet.timestamp, left, arrival_ns)
         self.heard.set()
         self.heard = asyncio.Event()
@@ -193,9 +193,9 @@ class Caller:
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    for seen in range(seen, len(self.events)):
-                        if wanted(self.events[seen]):
-                            return self.events[seen]
+                    found = next(filter(wanted, self.events[seen:]), None)
+                    if found is not None:
+                        return found
                     seen = len(self.events)
                     await self._changed.wait()
         except TimeoutError:

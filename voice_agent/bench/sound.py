@@ -2,8 +2,9 @@
 
 Pure. The sound is a row of windows of at most 20 ms, each with its level and the instant it arrived. *Voiced* is two
 windows in a row at or above -45 dBFS, so that a click is none. A *hole* is digital silence between two voiced places:
-what a paced sender sends when it has run dry. Opus turns 40 ms or more of zeros into some exact zeros, while a voice's
-own pauses keep a last bit of noise; a dry spell of one packet stays unseen here and is the server's to count.
+what a paced sender sends when it has run dry. Behind Opus at 32 kbit/s that is no sample beyond one step for 25 ms or
+more: dry spells of 80 ms and more always show (some 45 ms shorter than they were), while the pauses of the packaged
+voice's own never got beyond 12 ms of it in 46 sentences. Shorter spells are the server's to count.
 """
 
 from bisect import bisect_left
@@ -18,7 +19,8 @@ from voice_agent.clock import NS_PER_MS
 VOICED_DBFS = -45.0
 VOICED_WINDOWS = 2
 WINDOW_SAMPLES = FRAME_MS * OPUS_RATE_HZ // 1000
-SHORTEST_HOLE_MS = 10.0
+SHORTEST_HOLE_MS = 25.0
+SILENT_STEPS = 1  # what the decoder makes of digital silence stays within this
 LONGEST_LOSS_S = 60  # a larger step of the RTP clock is a restart, not silence
 
 
@@ -131,13 +133,14 @@ def is_quiet(windows: Sequence[Window], after: Window, quiet_ms: float) -> bool:
 
 
 def holes(samples: Samples, shortest_ms: float = SHORTEST_HOLE_MS) -> list[Hole]:
-    """Runs of exact zeros between the first and the last voiced window of one reply's sound (48 kHz)."""
+    """Runs of digital silence between the first and the last voiced window of one reply's sound (48 kHz)."""
     row = levels(samples)
     first, last = first_voiced(row), last_voiced(row)
     if first is None or last is None:
         return []
     start, end = first * WINDOW_SAMPLES, min(len(samples), (last + 1) * WINDOW_SAMPLES)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], samples[start:end] == 0, [0]]).astype(np.int8)))
+    silent = np.abs(samples[start:end].astype(np.int32)) <= SILENT_STEPS
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent, [0]]).astype(np.int8)))
     shortest = shortest_ms * OPUS_RATE_HZ / 1000
     runs = [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     return [Hole(start + a, b - a) for a, b in runs if b - a >= shortest]

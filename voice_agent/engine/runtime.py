@@ -151,6 +151,11 @@ class EngineLimits:
     lead_s: float = 6.0  # ahead of real time while others wait
     lead_cap_s: float = 20.0  # ahead of real time, ever
 
+    def __post_init__(self) -> None:
+        """Refuse windows that would never move."""
+        if not self.ramp_frames or min(self.quality_frames, *self.ramp_frames) < 1:
+            raise ValueError("ramp_frames and quality_frames must be at least one frame each")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:

@@ -171,6 +171,8 @@ class SpeechEngine:
                 self._finish_if_done(reply)
             case SpeakText() if reply.ended:
                 logger.warning("a clause came after the end of its reply")
+            case SpeakText() if not message.words:
+                pass  # nothing to say is no error
             case SpeakText() if not self._speaks(message.language):
                 text = f"this voice speaks {', '.join(self._model.languages)}, not {message.language}"
                 self._send(_clause_failed(reply, UnsupportedLanguage(text)))

@@ -31,9 +31,11 @@ FRAME_SAMPLES = MODEL_RATE_HZ * FRAME_MS // 1000
 REORDER = 40 * PER_MS  # an early packet waits for the missing one until this much has come or gone by
 SURELY_GAP = 200 * PER_MS  # nothing is reordered by this much: it is a pause of the sender, do not wait
 STALL = 100 * PER_MS  # no packet for so long: silence by the wall clock from then on
-MAX_LEAD = 1000 * PER_MS  # a backlog may put the line ahead of the wall clock by this much, the rest is dropped
+MAX_LEAD = (
+    1000 * PER_MS
+)  # a backlog may put the line ahead of the wall clock by this much, the rest is dropped
 MAX_BEHIND = 5000 * PER_MS  # nobody asked for so long: that time is left out
-LEAK_PER_PIECE = 2  # the lead leaks at 2000 ppm, far above any crystal's drift and below notice
+LEAK = 0.002  # of the sound's length goes off the lead: far above any crystal's drift and below notice
 RESTART_AFTER_LATE = 10  # so many late packets in a row are a sender that began a new count
 FADE_OUT = 10 * PER_MS
 FADE_IN = 5 * PER_MS // 2
@@ -111,7 +113,7 @@ class MediaClock:
             first = min(self._early, key=self._ahead)
             waiting = sum(len(pcm) for pcm in self._early.values())
             overdue = now_ns - self._early_since_ns >= REORDER // PER_MS * NS_PER_MS
-            if self._ahead(first) > 0 and waiting < REORDER and not overdue:
+            if self._ahead(first) > 0 and waiting <= REORDER and not overdue:
                 return
             pcm = self._early.pop(first)
             if self._ahead(first) >= 0:
@@ -133,7 +135,8 @@ class MediaClock:
             return
         self._line.sound(pcm)
         self._lead += len(pcm)
-        self._lead -= max(-LEAK_PER_PIECE, min(LEAK_PER_PIECE, self._lead))
+        leak = LEAK * len(pcm)
+        self._lead -= max(-leak, min(leak, self._lead))
 
     def _silence(self, count: int) -> None:
         self._line.silence(count)
@@ -153,6 +156,8 @@ class _Line:
         self._marks: deque[tuple[int, bool]] = deque()
         self._first_sample = 0
         self._silent = True
+        # The whole line is 1.5 ms late, so that a frame need not wait for the next packet to be resampled.
+        self._put(silence(self._resampler.lookahead), concealed=True)
 
     def sound(self, pcm: Samples) -> None:
         if self._silent:
@@ -208,7 +213,7 @@ def downmix(samples: NDArray[np.int16]) -> Samples:
 def pcm_of(frame: AudioFrame) -> NDArray[np.int16]:
     """Samples [T, channels] of a decoded frame, interleaved or planar."""
     channels = frame.layout.nb_channels
-    samples = frame.to_ndarray()
+    samples: NDArray[np.int16] = np.asarray(frame.to_ndarray(), dtype=np.int16)
     return samples.T if frame.format.is_planar else samples.reshape(-1, channels)
 
 

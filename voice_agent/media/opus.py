@@ -65,7 +65,7 @@ class OpusTrack(MediaStreamTrack):
         self._output = output
         self._encoder = OpusEncoder()
 
-    async def recv(self) -> Packet[Any]:
+    async def recv(self) -> "Packet[Any]":  # generic only to the type checker
         """The next packet, at its instant; raises MediaStreamError once stopped."""
         if self.readyState != "live":
             raise MediaStreamError

@@ -55,6 +55,11 @@ class Resampler:
         self._reset()
         return rest
 
+    @property
+    def lookahead(self) -> int:
+        """Input samples that an output waits for behind its own instant."""
+        return self._half if self._filters is not None else 0
+
     def input_for(self, outputs: int) -> int:
         """Input samples that must still be pushed before `outputs` more samples come out."""
         if self._filters is None:

@@ -67,7 +67,7 @@ def _readable(char: str) -> str:
 
 
 def _read_together(pieces: list[str]) -> list[str] | None:
-    """IPA per piece, read as one clause; None if the lexicon merged or split pieces, so that nobody knows whose is whose."""
+    """IPA per piece, read as one clause; None if the lexicon merged or split pieces: whose is whose is unknown then."""
     tokens = _tokens(" ".join(pieces))
     if tokens is None:
         return None

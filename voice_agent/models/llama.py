@@ -1,0 +1,236 @@
+"""Any chat model in GGUF form on llama.cpp, in this process, streamed and stopped within a token.
+
+llama.cpp's own server code does the template, the cache of the last prompt and whole UTF-8 characters. It insists on a
+listener: it gets a Unix socket in a private folder with a key of its own, so nothing on the host or the network can
+reach the model; only token counts go through it. Calls are read by llama.cpp where it knows the model's way,
+else by ToolCallReader. Prints to stderr: the parent process deals with that. Does not know: sessions, speech.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import xllamacpp
+
+from voice_agent.engine.messages import Think
+from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
+from voice_agent.errors import EngineError, WeightsError
+from voice_agent.models.tool_calls import ToolCallReader
+
+_llama = cast(Any, xllamacpp)  # a binary module without types
+_INSTRUCTIONS = "You are a helpful voice assistant. Answer in one or two short sentences."
+
+
+def load(folder: Path, options: ThinkerOptions) -> "Llama":
+    """Load the one .gguf in a folder (the first part of a split one); raises WeightsError.
+
+    `extra`: `instructions`, the system prompt that is read in advance; `poll`, how eagerly idle threads spin (0-100).
+    """
+    return Llama(find_model(folder), options)
+
+
+def find_model(folder: Path) -> Path:
+    """The model file of a folder; raises WeightsError unless it is clear which."""
+    found = sorted(folder.glob("*.gguf"))
+    parts = [path for path in found if "-of-" in path.stem]
+    if not found or (len(found) > 1 and len(parts) != len(found)):
+        raise WeightsError(f"{folder} holds {len(found)} .gguf files, one model is needed")
+    with found[0].open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise WeightsError(f"{found[0].name} is not a GGUF file")
+    return found[0]
+
+
+class Llama:
+    """One model with one conversation in its cache; call `stream` from one thread."""
+
+    def __init__(self, model: Path, options: ThinkerOptions) -> None:
+        self.context_tokens = options.context_tokens
+        home = tempfile.mkdtemp(prefix="va-")  # short: a socket's path has 107 bytes; mkdtemp makes it 0700
+        self._close = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
+        key, socket = secrets.token_urlsafe(24), os.path.join(home, "llm.sock")
+        try:
+            self._server = _llama.Server(_parameters(model, options, socket, key))
+        except (RuntimeError, ValueError) as error:
+            raise WeightsError(f"{model.name} cannot be loaded: {error}") from error
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=socket),
+            base_url="http://llama",
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=30.0,
+        )
+        instructions = str(options.extra.get("instructions") or _INSTRUCTIONS)
+        self._read_ahead(instructions)
+
+    def count_tokens(self, messages: list[dict[str, Any]]) -> int:
+        """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
+        prompt = self._ask("/apply-template", {"messages": messages})["prompt"]
+        tokens = self._ask("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})[
+            "tokens"
+        ]
+        return len(tokens)
+
+    def stream(self, request: Think, emit: Callable[[str], bool]) -> ThinkerEnd:
+        """Answer through `emit`, called once per token (with "" while a call is being written); True stops at once.
+
+        Raises EngineError: context_length_exceeded, or what llama.cpp found wrong with the request.
+        """
+        answer = _Answer(request, emit)
+        self._server.handle_chat_completions(_body(request), answer.take)
+        return answer.end()
+
+    def _read_ahead(self, instructions: str) -> None:
+        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": "Hello."}]
+        self.stream(Think("", 0, messages, max_output_tokens=1), lambda _: False)
+
+    def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            reply = self._http.post(path, json=body)
+        except httpx.HTTPError as error:
+            raise EngineError(f"llama.cpp does not answer {path}: {error!r}", retryable=True) from error
+        answer: dict[str, Any] = reply.json()
+        if reply.is_error:
+            raise _refusal(answer.get("error", {}))
+        return answer
+
+
+class _Answer:
+    """Puts the chunks of one answer together."""
+
+    def __init__(self, request: Think, emit: Callable[[str], bool]) -> None:
+        names = [str(tool.get("function", tool).get("name", "")) for tool in _offered(request)]
+        self._emit = emit
+        self._reader = ToolCallReader(names) if names else None
+        self._calls: dict[int, dict[str, str]] = {}
+        self._reason = ""
+        self._tokens = 0
+        self._usage: dict[str, int] = {}
+        self._error: EngineError | None = None
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """llama.cpp's callback: True stops the model after this token."""
+        if "error" in chunk:
+            self._error = _refusal(chunk["error"])
+            return True
+        if usage := chunk.get("usage"):
+            self._usage = {
+                "prompt_tokens": int(usage["prompt_tokens"]),
+                "completion_tokens": int(usage["completion_tokens"]),
+                "cached_tokens": int(usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)),
+            }
+        return any(self._take_choice(choice) for choice in chunk.get("choices", []))
+
+    def end(self) -> ThinkerEnd:
+        """How it ended; raises what went wrong."""
+        if self._error:
+            raise self._error
+        rest = self._reader.finish() if self._reader else ""
+        if rest and self._reason != "aborted" and self._emit(rest):
+            self._reason = "aborted"
+        calls = [ToolCallParts(c["id"], c["name"], c["arguments"]) for c in self._calls.values()]
+        calls += self._reader.calls if self._reader else []
+        usage = self._usage or {
+            "completion_tokens": self._tokens
+        }  # a stopped answer has no last chunk to tell
+        if self._reason == "aborted":
+            return ThinkerEnd("aborted", usage)
+        return ThinkerEnd("tool_calls" if calls else self._reason or "stop", usage, calls)
+
+    def _take_choice(self, choice: dict[str, Any]) -> bool:
+        self._reason = choice.get("finish_reason") or self._reason
+        self._tokens += 1
+        delta: dict[str, Any] = choice.get("delta") or {}
+        for part in delta.get("tool_calls") or []:
+            self._take_call(part)
+        text: str = delta.get("content") or ""
+        if self._reader:
+            text = self._reader.feed(text)
+        if self._emit(text):
+            self._reason = "aborted"
+            return True
+        return self._reader is not None and self._reader.complete
+
+    def _take_call(self, part: dict[str, Any]) -> None:
+        """A piece of a call llama.cpp found itself: the id and name come first, the arguments bit by bit."""
+        call = self._calls.setdefault(int(part.get("index", 0)), {"id": "", "name": "", "arguments": ""})
+        function: dict[str, Any] = part.get("function") or {}
+        call["id"] = call["id"] or part.get("id") or f"call_{secrets.token_hex(8)}"
+        call["name"] += function.get("name") or ""
+        call["arguments"] += function.get("arguments") or ""
+
+
+def _offered(request: Think) -> list[dict[str, Any]]:
+    return [] if request.tool_choice == "none" else request.tools
+
+
+def _body(request: Think) -> dict[str, Any]:
+    """The request in llama.cpp's form."""
+    body: dict[str, Any] = {
+        "messages": request.messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "cache_prompt": True,
+        "temperature": request.temperature,
+        "max_tokens": request.max_output_tokens,
+    }
+    if tools := _offered(request):
+        body["tools"] = tools
+        if request.tool_choice != "auto":
+            body["json_schema"] = {
+                "anyOf": [_call_schema(tool) for tool in _demanded(tools, request.tool_choice)]
+            }
+    return body
+
+
+def _demanded(tools: list[dict[str, Any]], choice: str) -> list[dict[str, Any]]:
+    """The tools one of which must be called: all for "required", else the one that is named."""
+    named = [tool for tool in tools if tool.get("function", tool).get("name") == choice]
+    return named or tools
+
+
+def _call_schema(tool: dict[str, Any]) -> dict[str, Any]:
+    function: dict[str, Any] = tool.get("function", tool)
+    arguments = function.get("parameters") or {"type": "object"}
+    properties = {"name": {"const": function.get("name")}, "arguments": arguments}
+    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+
+
+def _refusal(error: dict[str, Any]) -> EngineError:
+    """llama.cpp's error as ours."""
+    if error.get("type") == "exceed_context_size_error":
+        text = f"the conversation has {error.get('n_prompt_tokens')} tokens, the context holds {error.get('n_ctx')}"
+        return EngineError(text, code="context_length_exceeded")
+    code = "invalid_request" if error.get("code") == 400 else None
+    return EngineError(f"llama.cpp: {error.get('message') or json.dumps(error)}", code=code)
+
+
+def _parameters(model: Path, options: ThinkerOptions, socket: str, key: str) -> Any:
+    """One slot, a private listener with nothing behind it but tokens, no caches that grow."""
+    parameters = _llama.CommonParams()
+    parameters.model.path = str(model)
+    parameters.n_ctx = options.context_tokens
+    parameters.n_parallel = 1
+    parameters.n_gpu_layers = int(options.extra.get("gpu_layers", 0))
+    for pool in (parameters.cpuparams, parameters.cpuparams_batch):
+        pool.n_threads = options.threads
+        pool.poll = int(options.extra.get("poll", 50))
+    parameters.use_jinja = True
+    parameters.cache_prompt = True
+    parameters.cache_ram_mib = 0
+    parameters.n_ctx_checkpoints = 0
+    parameters.hostnames = [socket]
+    parameters.api_keys = [key]
+    parameters.endpoint_slots = False
+    parameters.endpoint_props = False
+    parameters.endpoint_metrics = False
+    parameters.ui = False
+    parameters.n_threads_http = 1
+    parameters.verbosity = 1
+    return parameters
