@@ -31,9 +31,8 @@ def to_model_rate(sound: Samples, rate_hz: int) -> Samples:
     resampler = av.AudioResampler("s16", "mono", MODEL_RATE_HZ)
     frame = av.AudioFrame.from_ndarray(sound[None], "s16", "mono")
     frame.sample_rate, frame.time_base = rate_hz, Fraction(1, rate_hz)
-    return np.concatenate(
-        [out.to_ndarray().ravel() for out in (*resampler.resample(frame), *resampler.resample(None))]
-    )
+    resampled = (*resampler.resample(frame), *resampler.resample(None))
+    return np.concatenate([out.to_ndarray().ravel() for out in resampled]).astype(np.int16)
 
 
 def words_wrong(wanted: str, heard: str) -> tuple[int, int]:

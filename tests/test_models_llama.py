@@ -1,5 +1,7 @@
+import contextlib
 import json
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -137,6 +139,31 @@ def test_the_first_part_of_a_split_model_is_taken(tmp_path: Path) -> None:
     assert llama.find_model(tmp_path).name == "m-00001-of-00002.gguf"
 
 
+def test_a_killed_process_s_socket_is_removed_and_a_living_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "voice-agent-llama-empty").mkdir()
+    with contextlib.ExitStack() as living:
+        for name in ("dead", "alive", "young"):
+            home = tmp_path / f"voice-agent-llama-{name}"
+            home.mkdir()
+            listener = living.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(home / "llm.sock"))
+            if name == "alive":
+                listener.listen()
+            if name != "young":
+                os.utime(home / "llm.sock", (1, 1))
+        with pytest.raises(WeightsError, match="cannot be loaded"):
+            (tmp_path / "m.gguf").write_bytes(b"GGUF but no more")
+            llama.load(tmp_path, ThinkerOptions("llama", ""))
+    assert sorted(path.name for path in tmp_path.glob("voice-*")) == [
+        "voice-agent-llama-alive",
+        "voice-agent-llama-empty",
+        "voice-agent-llama-young",
+    ]
+
+
 # --- the model --------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +261,7 @@ def test_no_call_is_made_when_none_is_wanted(model: llama.Llama) -> None:
 @pytest.mark.weights
 def test_nobody_reaches_the_model_without_its_key(model: llama.Llama, homes: set[str]) -> None:
     new = [Path(tempfile.gettempdir(), name) for name in set(os.listdir(tempfile.gettempdir())) - homes]
-    home = next(path for path in new if path.name.startswith("va-"))
+    home = next(path for path in new if path.name.startswith("voice-agent-llama-"))
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     transport = httpx.HTTPTransport(uds=str(home / "llm.sock"))
     with httpx.Client(transport=transport, base_url="http://x") as stranger:

@@ -1,3 +1,4 @@
+import re
 import threading
 import time
 from fractions import Fraction
@@ -16,8 +17,8 @@ from voice_agent.engine.runtime import RecognizerOptions, TalkerOptions, Thinker
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.models import scripted, tones
 
-VOCABULARY = (
-    "hello world this is a test of the tones yes no Paris France whales largest mammals on earth".split()
+VOCABULARY = re.findall(
+    r"\w+", "hello world this is a test of the tones yes no Paris France whales largest mammals on earth"
 )
 NOWHERE = Path("nowhere")
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}

@@ -68,6 +68,11 @@ class AudioOutput(Protocol):
         """Queue sound; waits while more than a few seconds are queued; returns at once if the reply was flushed."""
         ...
 
+    @property
+    def underruns(self) -> int:
+        """How often a reply ran dry before it was finished."""
+        ...
+
     def finish(self, reply_id: str) -> None:
         """Say that no more of this reply comes, so that its end can be told from an underrun."""
         ...

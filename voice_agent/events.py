@@ -201,6 +201,7 @@ class SessionSettings:
     create_response: bool = True
     interrupt_response: bool = True
     text_only: bool = False
+    overlap: bool = True  # false runs stage after stage: for measuring what the overlap gains
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from voice_agent.audio import MODEL_RATE_HZ, MicrophoneFrame, Samples, ms_to_samples, samples_to_ms
+from voice_agent.audio import MODEL_RATE_HZ, MicrophoneFrame, Samples, ms_to_samples, samples_to_ms, silence
 from voice_agent.clock import Clock
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset
 
+JUDGED_SILENCE_MS = 200  # silence behind the speech that the end-of-turn model was found to judge best with
 TAIL_MS = 120  # sound after the last voiced window that the recognizer still gets: final plosives are quiet
 
 
@@ -79,14 +80,17 @@ class Listener:
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""
         loop = asyncio.get_running_loop()
-        samples = self.turn_samples(until_sample)
+        spoken = self._sound(until_sample)
+        samples = np.concatenate([spoken, silence(ms_to_samples(JUDGED_SILENCE_MS, MODEL_RATE_HZ))])
         return await loop.run_in_executor(
             self._ears.judge_thread, self._ears.end_of_turn.probability, samples
         )
 
     def turn_samples(self, until_sample: int) -> Samples:
         """The turn's sound from before its onset to a little after `until_sample`."""
-        end = min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ))
+        return self._sound(min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ)))
+
+    def _sound(self, end: int) -> Samples:
         pieces = [_cut(frame, self._turn_first, end) for frame, _ in self._frames]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
 

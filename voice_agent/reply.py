@@ -204,7 +204,7 @@ class ReplyRun:
 
 def thinking_ask(settings: SessionSettings, messages: list[dict[str, Any]], hint_text: str = "") -> Ask:
     """Ask the Thinker to answer these messages under these settings."""
-    reply_id = f"resp_{token_hex(8)}"
+    reply_id = token_hex(10)
     think = Think(
         request_id=reply_id,
         epoch=0,
@@ -214,13 +214,13 @@ def thinking_ask(settings: SessionSettings, messages: list[dict[str, Any]], hint
         max_output_tokens=settings.max_output_tokens,
         temperature=settings.temperature,
     )
-    return Ask(reply_id, think, _speak(reply_id, settings), language_of(hint_text, "en"))
+    return Ask(reply_id, think, _speak(reply_id, settings), settings.overlap, language_of(hint_text, "en"))
 
 
 def saying_ask(settings: SessionSettings, text: str) -> Ask:
     """Ask that a given text be said (a greeting)."""
-    reply_id = f"resp_{token_hex(8)}"
-    return Ask(reply_id, text, _speak(reply_id, settings), language_of(text, "en"))
+    reply_id = token_hex(10)
+    return Ask(reply_id, text, _speak(reply_id, settings), settings.overlap, language_of(text, "en"))
 
 
 def _speak(reply_id: str, settings: SessionSettings) -> Speak | None:

@@ -187,7 +187,7 @@ class VoiceSession:
                     self._forget_turn()
 
     def _open_turn(self) -> None:
-        timeline = TurnTimeline(turn_id=f"item_{token_hex(8)}")
+        timeline = TurnTimeline(turn_id=token_hex(10))
         self._turn = UserTurn(timeline.turn_id or "", timeline, self._listener.turn_start_ms)
         if self.machine.reply is Reply.NONE:
             self._announce(self._turn)
@@ -198,7 +198,7 @@ class VoiceSession:
             self._emit(SpeechStarted(turn.turn_id, turn.start_ms))
 
     def _work_ahead(self, pause: Pause) -> None:
-        if self._turn and self.settings.turn_detection != "none":
+        if self._turn and self.settings.turn_detection != "none" and self.settings.overlap:
             now_ns = self._parts.clock.now_ns()
             self._turn.timeline.voiced_ns = self._listener.arrival_ns(pause.last_voiced_sample - 1)
             self._turn.timeline.stamps_ns["vad"] = now_ns
@@ -426,6 +426,7 @@ class VoiceSession:
             },
             "turns": [timeline.as_json() for timeline in self.timelines],
             "history": self.chat.messages(""),
+            "underruns": self._parts.output.underruns,
             "played_samples": self._parts.output.played_samples(run.reply_id) if run else 0,
             "heard_text": run.heard_so_far() if run else "",
         }

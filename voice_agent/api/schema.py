@@ -1,7 +1,7 @@
 """The client's side of the Realtime wire: the shape of every event, and nothing of what it does.
 
 Unknown keys are refused and nothing is converted silently; `api/parse.py` turns that into errors for the client.
-Source: OpenAI Realtime reference, GA shape; `latency_first` is this server's one addition.
+Source: OpenAI Realtime reference, GA shape; `latency_first` and `overlap` (for measuring) are this server's additions.
 """
 
 from typing import Annotated, Any, Literal
@@ -165,6 +165,7 @@ class SessionPatch(Wire):
     prompt: Prompt | None = None
     include: list[str] | None = None
     latency_first: bool | None = None
+    overlap: bool | None = None
 
 
 class ResponseOptions(Wire):

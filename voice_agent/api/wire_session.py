@@ -100,6 +100,7 @@ MAPPED: dict[str, Mapped] = {
     "voice": Mapped(("audio", "output", "voice"), _same, _voice_from_wire),
     "speed": Mapped(("audio", "output", "speed"), _same, float),
     "latency_first": Mapped(("latency_first",), _same, _same),
+    "overlap": Mapped(("overlap",), _same, _same),
     "max_output_tokens": Mapped(("max_output_tokens",), _same, _same),
     "tools": Mapped(("tools",), flat_tools, nested_tools),
     "tool_choice": Mapped(("tool_choice",), _choice_to_wire, _choice_from_wire),

@@ -5,7 +5,7 @@ to its end. Barge-ins come after the turns, in calls of their own. At the end th
 nothing is measured any more. Exit status: 0, 1 if a turn failed or the server refused, 2 if the bench lacks something.
 
 `--sequential` asks short and long questions twice: as the session is, and after a session.update that sets
-`latency_first` false, in which the server is to run stage after stage (all text, then all speech, then playout).
+`overlap` false, in which the server is to run stage after stage (all text, then all speech, then playout).
 """
 
 import argparse
@@ -34,7 +34,7 @@ RECOGNIZERS = (
     "whisper-tiny.en",
     "whisper-base",
 )  # for the packaged voice the small one errs less: 0.8 against 2.5 %
-SEQUENTIAL: Event = {"type": "session.update", "session": {"type": "realtime", "latency_first": False}}
+SEQUENTIAL: Event = {"type": "session.update", "session": {"type": "realtime", "overlap": False}}
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ async def _one_time(
         if sequential:
             caller.send(SEQUENTIAL)
             if await caller.event(lambda stamped: stamped.kind == "session.updated", 5) is None:
-                raise VoiceAgentError("it does not know the session setting latency_first")
+                raise VoiceAgentError("it does not know the session setting overlap")
         await measure.settle(caller)
         return await measure.time_to_voice(caller, sentence.samples)
 

@@ -10,7 +10,9 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import tempfile
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ from voice_agent.errors import EngineError, WeightsError
 from voice_agent.models.tool_calls import ToolCallReader
 
 _llama = cast(Any, xllamacpp)  # a binary module without types
+_HOME, _SOCKET = "voice-agent-llama-", "llm.sock"
 _INSTRUCTIONS = "You are a helpful voice assistant. Answer in one or two short sentences."
 
 
@@ -53,15 +56,17 @@ class Llama:
 
     def __init__(self, model: Path, options: ThinkerOptions) -> None:
         self.context_tokens = options.context_tokens
-        home = tempfile.mkdtemp(prefix="va-")  # short: a socket's path has 107 bytes; mkdtemp makes it 0700
+        _remove_left_homes()
+        home = tempfile.mkdtemp(prefix=_HOME)  # mode 0700; short, since a socket's path has 107 bytes
         self._close = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
-        key, socket = secrets.token_urlsafe(24), os.path.join(home, "llm.sock")
+        key, address = secrets.token_urlsafe(24), os.path.join(home, _SOCKET)
         try:
-            self._server = _llama.Server(_parameters(model, options, socket, key))
+            self._server = _llama.Server(_parameters(model, options, address, key))
         except (RuntimeError, ValueError) as error:
+            self._close()
             raise WeightsError(f"{model.name} cannot be loaded: {error}") from error
         self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=socket),
+            transport=httpx.HTTPTransport(uds=address),
             base_url="http://llama",
             headers={"Authorization": f"Bearer {key}"},
             timeout=30.0,
@@ -166,6 +171,19 @@ class _Answer:
         call["arguments"] += function.get("arguments") or ""
 
 
+def _remove_left_homes() -> None:
+    """Remove the socket folders of processes that were killed: nobody listens there any more."""
+    for home in Path(tempfile.gettempdir()).glob(f"{_HOME}*"):
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                if time.time() - (home / _SOCKET).stat().st_mtime > 60:  # a young one may be about to listen
+                    probe.connect(str(home / _SOCKET))
+        except ConnectionRefusedError:
+            shutil.rmtree(home, ignore_errors=True)
+        except OSError:
+            continue
+
+
 def _offered(request: Think) -> list[dict[str, Any]]:
     return [] if request.tool_choice == "none" else request.tools
 
@@ -211,7 +229,7 @@ def _refusal(error: dict[str, Any]) -> EngineError:
     return EngineError(f"llama.cpp: {error.get('message') or json.dumps(error)}", code=code)
 
 
-def _parameters(model: Path, options: ThinkerOptions, socket: str, key: str) -> Any:
+def _parameters(model: Path, options: ThinkerOptions, address: str, key: str) -> Any:
     """One slot, a private listener with nothing behind it but tokens, no caches that grow."""
     parameters = _llama.CommonParams()
     parameters.model.path = str(model)
@@ -225,7 +243,7 @@ def _parameters(model: Path, options: ThinkerOptions, socket: str, key: str) -> 
     parameters.cache_prompt = True
     parameters.cache_ram_mib = 0
     parameters.n_ctx_checkpoints = 0
-    parameters.hostnames = [socket]
+    parameters.hostnames = [address]
     parameters.api_keys = [key]
     parameters.endpoint_slots = False
     parameters.endpoint_props = False

@@ -41,11 +41,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ask:
-    """What to answer and how: `think` for the Thinker, or the text itself (a greeting); `speak` None is text only."""
+    """What to answer and how: `think` for the Thinker, or the text itself (a greeting); `speak` None is text only.
+
+    Without `overlap` each stage waits for the end of the one before, for comparison.
+    """
 
     reply_id: str
     think: Think | str
     speak: Speak | None
+    overlap: bool = True
     language_hint: str = "en"
 
 
@@ -119,7 +123,7 @@ class Cascade:
         async with self._talker.submit(ask.speak) as stream:
             try:
                 async with asyncio.TaskGroup() as group:
-                    hearing = group.create_task(self._hear(stream, sink), name="speech")
+                    hearing = group.create_task(self._hear(stream, sink, overlap=ask.overlap), name="speech")
                     thinking = group.create_task(self._think(ask, sink, stream), name="think")
                     _ = hearing
                 return thinking.result()
@@ -161,23 +165,36 @@ class Cascade:
                     case _:
                         raise EngineError(f"the Thinker sent {type(result).__name__}")
 
-    async def _hear(self, stream: EngineStream, sink: Sink) -> None:
+    async def _hear(self, stream: EngineStream, sink: Sink, *, overlap: bool) -> None:
         """Pass on what the VoiceBox renders, marked once, at the model's own rate."""
         watermarker = self._watermarker()
+        rate_hz = 0
+        waiting: list[PcmChunk] = []  # without overlap all of it, until the end
         async for result in stream:
             match result:
-                case SpeechChunk():
-                    sink.stamp("talker")
-                    marked = watermarker.push(np.frombuffer(result.pcm, dtype="<i2"), result.rate_hz)
-                    await sink.sound(PcmChunk(marked, result.rate_hz, _word_times(result)))
+                case SpeechChunk(rate_hz=rate_hz):
+                    marked = watermarker.push(np.frombuffer(result.pcm, dtype="<i2"), rate_hz)
+                    chunk = PcmChunk(marked, rate_hz, _word_times(result))
+                    if overlap:
+                        sink.stamp("talker")
+                        await sink.sound(chunk)
+                    else:
+                        waiting.append(chunk)
                 case Failed(final=False, code=code):
                     logger.warning("reply %s: a clause stays silent: %s", result.request_id, code)
                 case Failed(code=code, message=message, retryable=retryable):
                     raise EngineError(message, code=code, retryable=retryable)
                 case Finished():
-                    return
+                    break
                 case _:
                     raise EngineError(f"the speech engine sent {type(result).__name__}")
+
+        tail = watermarker.flush()
+        if len(tail):
+            waiting.append(PcmChunk(tail, rate_hz))
+        for chunk in waiting:
+            sink.stamp("talker")
+            await sink.sound(chunk)
 
     async def _within_stall(self, pending: Awaitable[Result]) -> Result:
         """Wait for the next result, but not for ever."""
@@ -205,16 +222,20 @@ class _Speaking:
         self._sink = sink
         self._languages = languages
         self._speak = ask.speak
+        self._overlap = ask.overlap
+        self._text = ""
         self._clauses = ClauseSplitter(latency_first=ask.speak.latency_first if ask.speak else True)
         self._speakable = Speakable(ask.language_hint)
 
     def write(self, delta: str) -> None:
-        if self._stream:
+        if self._overlap and self._stream:
             self._send(self._clauses.push(delta))
+        else:
+            self._text += delta
 
     def end(self) -> None:
         if self._stream and self._speak:
-            self._send(self._clauses.end())
+            self._send([*self._clauses.push(self._text), *self._clauses.end()])
             self._stream.push(SpeakEnd(self._speak.request_id, self._speak.epoch))
 
     def _send(self, clauses: list[Clause]) -> None:

@@ -252,8 +252,15 @@ def _body(request: Think, model: str) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
     }
     if request.tools:
-        body |= {"tools": request.tools, "tool_choice": request.tool_choice}
+        body |= {"tools": request.tools, "tool_choice": _tool_choice(request.tool_choice)}
     return body
+
+
+def _tool_choice(choice: str) -> str | dict[str, Any]:
+    """A word of the API as it is; anything else is the name of the one function to call."""
+    if choice in {"auto", "none", "required"}:
+        return choice
+    return {"type": "function", "function": {"name": choice}}
 
 
 def _is_loopback(host: str) -> bool:
