@@ -5,7 +5,7 @@ import pytest
 from voice_agent.turn.barge_in import BargeInRules, Evidence, Verdict, decide, should_hold
 from voice_agent.turn.wording import is_backchannel, is_open_ended
 
-RULES = BargeInRules(hold_ms=150, verdict_ms=600, surely_speech_ms=700)
+RULES = BargeInRules(hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450)
 
 
 @pytest.mark.parametrize(("speech_ms", "held"), [(0, False), (149, False), (150, True), (900, True)])
@@ -21,6 +21,7 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(700, 550, True), Verdict.INTERRUPT),
         (Evidence(300, 600, False), Verdict.BACKCHANNEL),
         (Evidence(500, 600, True), Verdict.INTERRUPT),
+        (Evidence(451, 600, False), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "Mm-hmm."), Verdict.BACKCHANNEL),
         (Evidence(300, 200, False, ""), Verdict.BACKCHANNEL),

@@ -68,7 +68,7 @@ class RecognizerConfig:
     family: str = setting("Model family: whisper or scripted.", "whisper")
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "whisper-base")
     language: str = setting("Primary language tag (en, ko); empty lets the model decide.", "")
-    threads: int = setting("CPU threads.", 1)
+    threads: int = setting("CPU threads.", 2)
     options: dict[str, Any] = table("Further options of the family.")
 
 
@@ -119,7 +119,7 @@ class TurnConfig:
     prefix_ms: int = setting(
         "Sound before the onset that belongs to the turn, so that no first syllable is lost.", 400
     )
-    pause_ms: int = setting("Silence after which a pause is judged; recognition starts here, ahead.", 160)
+    pause_ms: int = setting("Silence after which a pause is judged; recognition starts here, ahead.", 96)
     server_silence_ms: int = setting("Silence that ends the turn in mode server.", 500)
     end_probability: float = setting("End-of-turn probability from which the turn is over.", 0.5)
     sure_ms: int = setting(
@@ -132,6 +132,9 @@ class TurnConfig:
     longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
     surely_speech_ms: int = setting("Speech over a reply that is no backchannel any more.", 700)
+    longest_backchannel_ms: int = setting(
+        "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
+    )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     min_reply_delay_ms: int = setting(
         "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0

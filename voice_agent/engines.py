@@ -94,7 +94,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         ),
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
-        env={"OMP_NUM_THREADS": str(recognizer.threads)},
+        env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
     )
 
 
@@ -111,7 +111,7 @@ def speech_spec(config: Config, store: Store) -> EngineSpec:
             talker.options,
         ),
         warm_up_text="Hello, how can I help you today?",
-        env={"OMP_NUM_THREADS": str(talker.threads)},
+        env={"OMP_NUM_THREADS": str(talker.threads), "OPENBLAS_NUM_THREADS": "1"},
     )
 
 

@@ -182,6 +182,8 @@ class ReplyRun:
             return
         self.timeline.stamp("playout", instant_ns)
         self._ports.emit(PlayoutStarted(self.reply_id))
+        parts = {stage: round(ms) for stage, ms in self.timeline.parts_ms().items()}
+        logger.info("turn %s reply %s is heard: %s", self.timeline.turn_id, self.reply_id, parts)
 
     def _finish(
         self, status: ReplyStatus, reason: str | None, error: str | None, usage: dict[str, int] | None = None

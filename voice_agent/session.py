@@ -159,7 +159,8 @@ class VoiceSession:
                 self._do(Event.PAUSE, edge)
             case Resume():
                 self._do(Event.RESUME)
-            case TurnEnd() if self.machine.reply is Reply.HELD:
+            case TurnEnd(why=why) if self.machine.reply is Reply.HELD:
+                logger.info("session %s: turn would end (%s) while held", self.session_id, why)
                 self._late_end = edge  # the verdict comes first
             case TurnEnd():
                 self._do(Event.TURN_END, edge)
@@ -167,6 +168,7 @@ class VoiceSession:
     def _do(self, event: Event, edge: Edge | None = None) -> None:
         """Tell the machine, carry out what it says."""
         for action in self.machine.handle(event):
+            logger.info("session %s: %s, so %s", self.session_id, event.value, action.value)
             match action:
                 case Action.OPEN_TURN:
                     self._open_turn()

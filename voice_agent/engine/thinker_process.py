@@ -55,7 +55,7 @@ def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
     if spec.thinker:
         send(Loading(f"language model ({spec.thinker.family})"))
         thinker = families.load_thinker(spec.thinker)
-        hello = [{"role": "user", "content": spec.warm_up_text}]
+        hello = [{"role": "system", "content": spec.warm_up_text}, {"role": "user", "content": "Hello."}]
         thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
     return ThinkerEngine(spec, recognizer, thinker, send, clock)
 

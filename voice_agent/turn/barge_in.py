@@ -24,6 +24,7 @@ class BargeInRules:
     hold_ms: float
     verdict_ms: float
     surely_speech_ms: float
+    longest_backchannel_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
         return Verdict.INTERRUPT
     if evidence.since_hold_ms < rules.verdict_ms:
         return None
-    return Verdict.INTERRUPT if evidence.speaking else Verdict.BACKCHANNEL
+    long = evidence.speaking or evidence.speech_ms > rules.longest_backchannel_ms
+    return Verdict.INTERRUPT if long else Verdict.BACKCHANNEL
 
 
 def _by_words(text: str) -> Verdict:
