@@ -32,15 +32,14 @@ def stripped(text: str, *, latency_first: bool = True) -> list[str]:
         ("Yes, I can.", ["Yes, I can."]),  # one word is too little sound to cover the making of the next
         ("I can help with that. What is it?", ["I can help with that.", "What is it?"]),
         ("They went to see it because the rain stopped", ["They went to see it", "because the rain stopped"]),
-        ("The ferry leaves every morning at nine", ["The ferry leaves every morning at nine"]),
-        (
-            "The old ferry leaves here every morning at nine",
-            ["The old ferry leaves here every morning", "at nine"],
-        ),
+        ("The ferry leaves at nine", ["The ferry leaves at nine"]),
+        ("The ferry leaves every morning at nine", ["The ferry leaves every morning", "at nine"]),
+        ("The capital of France is Paris.", ["The capital of France", "is Paris."]),
+        ("It is blue and so am I", ["It is blue and so am I"]),
         ("All good here: two things remain", ["All good here:", "two things remain"]),
         ("That was it — or was it", ["That was it —", "or was it"]),
         ("That was it—or was it", ["That was it—", "or was it"]),
-        ("## The plan\nFirst we eat", ["## The plan\nFirst we eat"]),
+        ("## The plan\nFirst we eat", ["## The plan", "First we eat"]),
         ("Here it is:\nfirst we eat", ["Here it is:", "first we eat"]),
         ("It is a wrapped\nline of text", ["It is a wrapped\nline of text"]),
         ("오늘 날씨는 맑고 기온은 높아요.", ["오늘 날씨는 맑고", "기온은 높아요."]),
@@ -79,7 +78,7 @@ def test_numbers_names_links_and_code_stay_whole(whole: str) -> None:
 def test_a_break_that_could_still_go_on_waits_for_the_next_character() -> None:
     splitter = ClauseSplitter()
     assert splitter.push("The value is 3.") == []
-    assert splitter.push("14 and so on") == []
+    assert [c.text for c in splitter.push("14 and so on")] == ["The value is 3.14 "]
     splitter = ClauseSplitter()
     assert splitter.push("The value is 3.") == []
     assert [c.text for c in splitter.push(" ")] == ["The value is 3."]
@@ -91,6 +90,18 @@ def test_a_break_that_could_still_go_on_waits_for_the_next_character() -> None:
 def test_a_comma_after_a_letter_does_not_wait() -> None:
     splitter = ClauseSplitter()
     assert splitter.push("Well of course,") == [Clause("Well of course,", 0, 15)]
+
+
+def test_hurry_cuts_between_words_that_do_not_lean_on_each_other_and_only_after_a_few() -> None:
+    splitter = ClauseSplitter()
+    assert not splitter.push("It was a") and splitter.hurry() == []
+    assert not splitter.push(" very old green house on")
+    (clause,) = splitter.hurry()
+    assert clause.text == "It was a very old green "
+    assert [c.text for c in splitter.end()] == ["house on"]
+    splitter = ClauseSplitter()
+    splitter.push("Take the `one two three four")
+    assert splitter.hurry() == []
 
 
 def test_later_clauses_are_longer() -> None:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from typing import Literal
 
-Strength = Literal["", "sentence", "phrase", "conjunction", "function_word"]
+Strength = Literal["", "sentence", "phrase", "conjunction", "function_word", "predicate"]
 
 _list = str.split
 
@@ -18,12 +18,19 @@ _CONJUNCTIONS = frozenset(
 )
 _FUNCTION_WORDS = frozenset(
     _list(
-        "in on at for with from by of to into about after before between through during without than that as"
+        "in on at for with from by to into about after before between through during without that"
     )
+)
+# A subject may be followed by a breath: "The capital of France | is Paris".
+_AUXILIARIES = frozenset(
+    _list("is are was were can could will would should may might must has have had does do did")
 )
 # Small words that lean on the next one: nothing may be cut between them and it.
 _LEANING = (
-    _CONJUNCTIONS | _FUNCTION_WORDS | frozenset(_list("a an the my your his her its our their this these"))
+    _CONJUNCTIONS
+    | _FUNCTION_WORDS
+    | _AUXILIARIES
+    | frozenset(_list("of than as a an the my your his her its our their this these i he she we they not very"))
 )
 
 _TITLES = frozenset(
@@ -67,6 +74,8 @@ def before_word(token: str) -> Strength:
     word = token.lower().strip(_CLOSERS)
     if word in _CONJUNCTIONS:
         return "conjunction"
+    if word in _AUXILIARIES:
+        return "predicate"
     return "function_word" if word in _FUNCTION_WORDS else ""
 
 

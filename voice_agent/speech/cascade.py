@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from voice_agent.audio import PcmChunk, WordTime
-from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
 from voice_agent.engine.client import EngineClient, EngineStream
 from voice_agent.engine.messages import (
     Failed,
@@ -37,6 +37,8 @@ from voice_agent.speech.thinker import Thinker
 from voice_agent.speech.watermark import Watermarker
 
 logger = logging.getLogger(__name__)
+
+URGENT_MS = 500  # what the Talker may need for a clause on a busy laptop
 
 
 @dataclass(frozen=True)
@@ -117,21 +119,21 @@ class Cascade:
     async def run(self, ask: Ask, sink: Sink) -> Answer:
         """Answer to the end. Raises EngineError; cancellation aborts every stage at once."""
         if ask.speak is None:
-            return await self._think(ask, sink, None)
+            return await self._think(ask, sink, _Speaking(ask, None, sink, (), self._clock))
         ask = replace(ask, speak=structs.replace(ask.speak, epoch=next(self._epochs)))
         assert ask.speak
         async with self._talker.submit(ask.speak) as stream:
             try:
+                speaking = _Speaking(ask, stream, sink, self._languages(), self._clock)
+                hearing = self._hear(stream, sink, speaking.stock, overlap=ask.overlap)
                 async with asyncio.TaskGroup() as group:
-                    hearing = group.create_task(self._hear(stream, sink, overlap=ask.overlap), name="speech")
-                    thinking = group.create_task(self._think(ask, sink, stream), name="think")
-                    _ = hearing
+                    group.create_task(hearing, name="speech")
+                    thinking = group.create_task(self._think(ask, sink, speaking), name="think")
                 return thinking.result()
             except* EngineError as failures:
                 raise _first(failures) from None
 
-    async def _think(self, ask: Ask, sink: Sink, stream: EngineStream | None) -> Answer:
-        speaking = _Speaking(ask, stream, sink, self._languages())
+    async def _think(self, ask: Ask, sink: Sink, speaking: "_Speaking") -> Answer:
         if isinstance(ask.think, str):
             sink.text(ask.think)
             speaking.write(ask.think)
@@ -165,7 +167,7 @@ class Cascade:
                     case _:
                         raise EngineError(f"the Thinker sent {type(result).__name__}")
 
-    async def _hear(self, stream: EngineStream, sink: Sink, *, overlap: bool) -> None:
+    async def _hear(self, stream: EngineStream, sink: Sink, stock: "Stock", *, overlap: bool) -> None:
         """Pass on what the VoiceBox renders, marked once, at the model's own rate."""
         watermarker = self._watermarker()
         rate_hz = 0
@@ -175,6 +177,7 @@ class Cascade:
                 case SpeechChunk(rate_hz=rate_hz):
                     marked = watermarker.push(np.frombuffer(result.pcm, dtype="<i2"), rate_hz)
                     chunk = PcmChunk(marked, rate_hz, _word_times(result))
+                    stock.rendered(chunk)
                     if overlap:
                         sink.stamp("talker")
                         await sink.sound(chunk)
@@ -214,13 +217,47 @@ class Cascade:
                 await asyncio.wait({task})
 
 
+class Stock:
+    """How much sound there is in hand, if playing began with the first chunk: tells when a piece is urgent."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends_ns = 0  # when the sound rendered so far will have been played
+        self._sent_char = 0
+        self._rendered_char = 0
+
+    def sent(self, end_char: int) -> None:
+        """A clause up to this character went to the Talker."""
+        self._sent_char = end_char
+
+    def rendered(self, chunk: PcmChunk) -> None:
+        """Sound came back."""
+        self._ends_ns = max(self._ends_ns, self._clock.now_ns()) + int(chunk.duration_ms * NS_PER_MS)
+        if chunk.words:
+            self._rendered_char = chunk.words[-1].end_char
+
+    def runs_dry(self) -> bool:
+        """Whether all that was sent is rendered and will have been played before a next piece could be."""
+        if not self._ends_ns or self._rendered_char < self._sent_char:
+            return False
+        return self._ends_ns - self._clock.now_ns() < URGENT_MS * NS_PER_MS
+
+
 class _Speaking:
     """Cuts the written text into clauses and sends them, made speakable, to an open Speak request."""
 
-    def __init__(self, ask: Ask, stream: EngineStream | None, sink: Sink, languages: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        stream: EngineStream | None,
+        sink: Sink,
+        languages: tuple[str, ...],
+        clock: Clock,
+    ) -> None:
         self._stream = stream
         self._sink = sink
         self._languages = languages
+        self.stock = Stock(clock)
         self._speak = ask.speak
         self._overlap = ask.overlap
         self._text = ""
@@ -230,6 +267,8 @@ class _Speaking:
     def write(self, delta: str) -> None:
         if self._overlap and self._stream:
             self._send(self._clauses.push(delta))
+            if self.stock.runs_dry():
+                self._send(self._clauses.hurry())
         else:
             self._text += delta
 
@@ -247,6 +286,7 @@ class _Speaking:
                 self._sink.unspoken(clause.start_char, clause.end_char, language)
             elif words:
                 self._sink.stamp("clause")
+                self.stock.sent(words[-1].end_char)
                 self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language))
 
 

@@ -29,6 +29,7 @@ _LONGEST_CLAUSE_WORDS = 40  # about 15 s of speech
 _LONGEST_RUN_CHARS = 300  # a text without white space is cut here
 _LONGEST_URL_CHARS = 2000  # but an address stays whole
 _LONGEST_SPAN_CHARS = 300  # a backtick or bracket that nobody closes protects no longer than this
+_LEAST_HURRIED_WORDS = 3  # fewer do not buy the time that the next piece needs
 _LOOK_BACK_CHARS = 40  # no word that matters for a break is longer
 
 _FULL_WIDTH_STOPS = "。！？"
@@ -51,8 +52,8 @@ _Needs = dict[Strength, int]
 # The first piece is short because the user waits for it; the second must be there while the first is heard; from
 # the third on there is sound in hand, and longer pieces have the better melody.
 _LATENCY_FIRST: tuple[_Needs, ...] = (
-    {"sentence": 3, "phrase": 3, "conjunction": 5, "function_word": 6},
-    {"sentence": 3, "phrase": 6, "conjunction": 8, "function_word": 10},
+    {"sentence": 2, "phrase": 3, "conjunction": 4, "function_word": 4, "predicate": 3},
+    {"sentence": 3, "phrase": 5, "conjunction": 7, "function_word": 9},
     {"sentence": 4, "phrase": 12, "conjunction": 14, "function_word": 18},
 )
 _QUALITY_FIRST: tuple[_Needs, ...] = ({"sentence": 1},)
@@ -74,6 +75,7 @@ class ClauseSplitter:
             None  # a break the next character decides: cut, at a line's end
         )
         self._fallback = 0  # the latest break that came too early to be taken
+        self._soft = 0  # the latest place between words that do not lean on each other
 
     def push(self, delta: str) -> list[Clause]:
         """Take the next piece of text; returns the clauses that it completes, often none."""
@@ -85,6 +87,13 @@ class ClauseSplitter:
                 self._words.add(char)
             self._lines.add(char)
             self._cut_at(self._break_after(char), done)
+        return done
+
+    def hurry(self) -> list[Clause]:
+        """The sound is about to run out: cut what is held at its latest tolerable place, if there is one."""
+        done: list[Clause] = []
+        if not self._lines.protects and not self._lines.in_fence:
+            self._cut_at(max(self._fallback, self._soft), done)
         return done
 
     def end(self) -> list[Clause]:
@@ -105,7 +114,7 @@ class ClauseSplitter:
         self._sent += 1
         self._start_char += cut
         self._token_start = max(0, self._token_start - cut)
-        self._waiting, self._fallback = None, 0
+        self._waiting, self._fallback, self._soft = None, 0, 0
         self._words = _WordCount()
         for char in self._held:
             self._words.add(char)
@@ -183,6 +192,7 @@ class ClauseSplitter:
         if strength:
             return self._offer(strength, after, words)
         if previous and not leans_on_next(previous):
+            self._soft = start if words > _LEAST_HURRIED_WORDS else 0
             cut = self._offer(before_word(token), start, words - 1)
             if cut:
                 return cut
