@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fakes import FakeEngine, FakeOutput, Fail, Stall, Use, Voice, Wait
+from tests.fakes import Fail, FakeEngine, FakeOutput, Stall, Use, Voice, Wait
 from voice_agent.audio import MicrophoneFrame, Samples
 from voice_agent.clock import ManualClock
 from voice_agent.config import SessionConfig, TurnConfig

@@ -105,7 +105,8 @@ def test_the_wheel_carries_page_and_signalling_and_finds_them(tmp_path: Path) ->
     zipfile.ZipFile(wheel).extractall(installed)
     code = (
         "import signaling, voice_agent; from voice_agent.api.page import find_page; "
-        "print(voice_agent.__file__, signaling.__file__, find_page() / 'index.html', (find_page() / 'main.js').is_file())"
+        "page = find_page(); "
+        "print(voice_agent.__file__, signaling.__file__, page / 'index.html', (page / 'main.js').is_file())"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],

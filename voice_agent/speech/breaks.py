@@ -17,9 +17,7 @@ _CONJUNCTIONS = frozenset(
     _list("and but or so because while although though which who when where if unless since")
 )
 _FUNCTION_WORDS = frozenset(
-    _list(
-        "in on at for with from by to into about after before between through during without that"
-    )
+    _list("in on at for with from by to into about after before between through during without that")
 )
 # A subject may be followed by a breath: "The capital of France | is Paris".
 _AUXILIARIES = frozenset(
@@ -30,7 +28,9 @@ _LEANING = (
     _CONJUNCTIONS
     | _FUNCTION_WORDS
     | _AUXILIARIES
-    | frozenset(_list("of than as a an the my your his her its our their this these i he she we they not very"))
+    | frozenset(
+        _list("of than as a an the my your his her its our their this these i he she we they not very")
+    )
 )
 
 _TITLES = frozenset(
