@@ -336,7 +336,7 @@ async def test_a_thinker_that_stalls_is_given_up_after_its_limit() -> None:
         await rig.say(800)
         await rig.wait(19_000)
         assert not rig.of(ReplyDone)
-        await rig.wait(2000)
+        await rig.wait(3000)
         assert [(e.status, e.reason) for e in rig.of(ReplyDone)] == [("failed", "engine_stalled")]
         await rig.say(800)
         await rig.wait(3000)

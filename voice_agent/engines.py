@@ -147,7 +147,7 @@ async def start_engines(engines: Engines) -> None:
 
 def _remote(config: Config, clock: Clock) -> RemoteThinker:
     thinker = config.thinker
-    return RemoteThinker(thinker.url, thinker.model, thinker.api_key, clock, stall_s=thinker.stall_s)
+    return RemoteThinker(thinker.url, thinker.model, thinker.api_key, clock, thinker.stall_s, thinker.stall_s)
 
 
 def _is_path(name: str) -> bool:

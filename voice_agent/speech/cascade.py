@@ -38,6 +38,7 @@ from voice_agent.speech.watermark import Watermarker
 
 logger = logging.getLogger(__name__)
 
+STALL_GRACE_S = 1.0  # a Thinker with a limit of its own is to name the fault first
 URGENT_MS = 500  # what the Talker may need for a clause on a busy laptop
 
 
@@ -103,7 +104,7 @@ class Cascade:
         self._talker = talker
         self._watermarker = watermarker
         self._clock = clock
-        self._stall_s = stall_s
+        self._stall_s = stall_s + STALL_GRACE_S
         self._languages = languages  # that the voice speaks; empty while unknown
         self._thinking: set[str] = set()
         self._epochs = itertools.count(1)  # tells a second attempt from the first
@@ -208,7 +209,7 @@ class Cascade:
         try:
             await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise EngineStalled(f"the Thinker gave nothing for {self._stall_s:g} s", retryable=False)
+                raise EngineStalled(f"the Thinker gave nothing for {self._stall_s:.0f} s", retryable=False)
             return task.result()
         finally:
             limit.cancel()
