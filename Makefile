@@ -41,10 +41,10 @@ types: install
 	$(BIN)/pyright
 
 unit: install
-	$(BIN)/python -m pytest -m "not loopback and not weights and not browser and not slow"
+	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow"
 
 test: install debian weights lint types
-	$(BIN)/python -m pytest -m "not slow"
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow"
 
 slow: install debian weights
 	$(BIN)/python -m pytest -m slow

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import engine_models
-
+from tests import engine_models
 from voice_agent.clock import MonotonicClock
 from voice_agent.engine import child
 from voice_agent.engine.client import EngineClient, EngineStream

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import tone
@@ -30,7 +30,6 @@ def test_percentiles_are_measured_values(percent: float, value: float):
     assert nearest_rank(list(range(10, 0, -1)), percent) == value
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40), st.integers(1, 100))
 def test_at_least_the_share_lies_at_or_below_a_percentile(values: list[float], percent: int):
     rank = nearest_rank(values, percent)

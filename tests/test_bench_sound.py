@@ -7,7 +7,7 @@ import pytest
 from aiortc.codecs.opus import OpusDecoder
 from aiortc.jitterbuffer import JitterFrame
 from av import AudioFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import tone
@@ -57,7 +57,6 @@ def test_a_voice_is_two_windows_in_a_row(row: list[float], first: int | None, la
     assert (first_voiced(row), last_voiced(row)) == (first, last)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([LOUD, SOFT]), max_size=20))
 def test_the_last_voice_is_the_first_of_the_reversed_row(row: list[float]):
     first, last = first_voiced(row), last_voiced(row)

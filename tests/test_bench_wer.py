@@ -1,7 +1,7 @@
 """One spelling for what is written and what is heard."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.bench.wer import normalised, word_error_rate, word_errors
@@ -62,7 +62,6 @@ def test_very_long_numbers_are_read_digit_by_digit():
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=7)
 
 
-@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_distance_is_symmetric_and_bounded(left: list[str], right: list[str]):
     there, back = (
@@ -74,7 +73,6 @@ def test_distance_is_symmetric_and_bounded(left: list[str], right: list[str]):
     assert (there == 0) == (left == right)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_its_own_match(text: str):
     assert word_errors(text, text)[0] == 0

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.engine.connection import (
@@ -25,7 +25,6 @@ async def pair() -> AsyncIterator[tuple[Connection, Connection]]:
     await right.close()
 
 
-@settings(deadline=None, max_examples=30)
 @given(frames=st.lists(st.binary(max_size=70_000), max_size=8), pieces=st.integers(1, 9_000))
 def test_frames_arrive_whole_and_in_order_however_the_stream_is_cut(frames: list[bytes], pieces: int) -> None:
     async def exchange() -> list[bytes]:

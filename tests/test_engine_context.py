@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.engine.context import KEPT_PART, ContextTooLong, fit_messages
@@ -44,7 +44,6 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     return ([message("system", draw(st.integers(0, 10)))] if draw(st.booleans()) else []) + rest
 
 
-@settings(deadline=None)
 @given(messages=conversations(), limit=st.integers(20, 400))
 def test_what_is_kept_fits_is_the_end_begins_at_a_turn_and_holds_every_tool_pair(
     messages: list[Message], limit: int
@@ -66,7 +65,6 @@ def test_what_is_kept_fits_is_the_end_begins_at_a_turn_and_holds_every_tool_pair
     assert calls >= {m["tool_call_id"] for m in kept if m["role"] == "tool"}
 
 
-@settings(deadline=None, max_examples=30)
 @given(words=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 20)), min_size=30, max_size=60))
 def test_a_cut_makes_room_so_that_the_next_turns_extend_the_same_prefix(words: list[tuple[int, int]]) -> None:
     limit = 400

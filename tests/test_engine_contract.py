@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 import pytest_asyncio
-from engine_models import FRAMES_PER_WORD, RATE_HZ, SAMPLES_PER_FRAME
-from engine_rig import (
+
+from tests.engine_models import FRAMES_PER_WORD, RATE_HZ, SAMPLES_PER_FRAME
+from tests.engine_rig import (
     LocalEngine,
     answer,
     chunks_of,
@@ -20,7 +21,6 @@ from engine_rig import (
     thinker_spec,
     until,
 )
-
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import (
     Failed,

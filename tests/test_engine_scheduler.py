@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.clock import NS_PER_MS, NS_PER_S
@@ -207,7 +207,6 @@ def test_clauses_without_sound_leave_no_work() -> None:
     assert not scheduler.has_work(key) and scheduler.next_step(0) is None and scheduler.wake_ns() is None
 
 
-@settings(deadline=None)
 @given(
     replies=st.lists(
         st.tuples(

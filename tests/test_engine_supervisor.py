@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from engine_rig import (
+
+from tests.engine_rig import (
     CHILD,
     answer,
     clause,
@@ -24,7 +25,6 @@ from engine_rig import (
     thinker_spec,
     until,
 )
-
 from voice_agent.clock import NS_PER_S, MonotonicClock
 from voice_agent.engine.messages import Speak
 from voice_agent.engine.supervisor import (
@@ -36,6 +36,8 @@ from voice_agent.engine.supervisor import (
     RestartBudget,
 )
 from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
+
+pytestmark = pytest.mark.process
 
 EXIT_ONCE_READY = """
 import socket, sys
@@ -266,7 +268,7 @@ def test_engines_whose_server_was_killed_end_within_two_seconds_even_one_whose_l
 ORPHANING = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from engine_rig import process_engine, think, thinker_spec
+from tests.engine_rig import process_engine, think, thinker_spec
 
 async def main():
     engines = process_engine(thinker_spec()), process_engine(thinker_spec())

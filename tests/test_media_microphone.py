@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av.audio.frame import AudioFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.audio import MicrophoneFrame, Samples, dbfs
@@ -262,7 +262,6 @@ def test_a_consumer_that_slept_gets_a_bounded_catch_up() -> None:
     assert len(frames) * 20 <= 5_000
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     arrivals=st.lists(st.tuples(st.integers(0, 120), st.booleans()), min_size=5, max_size=60),
     jumps=st.lists(st.integers(-(1 << 33), 1 << 33), max_size=3),

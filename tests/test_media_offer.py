@@ -1,7 +1,7 @@
 """Reading offers and fragments: what is taken, what is refused, and that nothing else happens."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.errors import OfferRejected
@@ -99,7 +99,6 @@ def test_what_cannot_be_answered_is_refused_with_a_sentence(sdp: str, words: str
         read_offer(sdp)
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.lists(
         st.one_of(
@@ -149,7 +148,6 @@ def test_garbage_in_a_fragment_is_refused(text: str) -> None:
         read_fragment(text)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.one_of(st.text(), st.text().map(lambda text: "a=candidate:" + text)))
 def test_any_fragment_is_read_or_refused(text: str) -> None:
     try:

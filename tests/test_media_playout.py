@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.audio import AudioOutput, PcmChunk, Samples, dbfs
@@ -202,7 +202,6 @@ ACTIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(actions=ACTIONS, rate_hz=st.sampled_from([16_000, 22_050, 24_000, 48_000]))
 def test_played_never_passes_written_and_never_goes_back(
     actions: list[tuple[str, int]], rate_hz: int

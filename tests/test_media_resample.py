@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.audio import Samples, dbfs
@@ -27,7 +27,6 @@ def pitch_hz(samples: Samples, rate_hz: int) -> float:
     return float(np.argmax(spectrum)) * rate_hz / (1 << 19)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     rates=st.sampled_from([(22_050, 48_000), (24_000, 48_000), (48_000, 16_000), (44_100, 48_000)]),
     cuts=st.lists(st.integers(0, 4000), max_size=12),

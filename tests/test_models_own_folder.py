@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -94,7 +94,6 @@ def test_every_cut_of_an_onnx_file_is_noticed(tmp_path: Path):
             check_folder(tmp_path, "vad")
 
 
-@settings(deadline=None, max_examples=60)
 @given(content=st.binary(max_size=200))
 def test_any_bytes_are_a_clear_error_or_a_model(tmp_path_factory: pytest.TempPathFactory, content: bytes):
     folder = filled(tmp_path_factory.getbasetemp() / "any", {"v.onnx": content})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from voice_agent.models import phonemes
 
-SLOW_FIRST_CALL = settings(deadline=None, max_examples=20)
+SLOW_FIRST_CALL = settings(max_examples=20)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import av
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from voice_agent.audio import Samples, silence
@@ -66,7 +66,6 @@ def distinct(texts: list[str]) -> list[str]:
 # --- tones ------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(words, min_size=1, max_size=64), st.data())
 def test_any_words_of_any_vocabulary_are_heard_again(vocabulary: list[str], data: st.DataObject) -> None:
     vocabulary = distinct(vocabulary)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.live_server import config_file, live_server
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

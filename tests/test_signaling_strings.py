@@ -5,7 +5,7 @@ import hashlib
 import hmac
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from signaling.ice import CREDENTIAL_LIFE_S, IceServer, IceServers, as_configuration, as_links
@@ -77,7 +77,6 @@ def test_a_fragment_that_is_none_is_refused(text: str) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(deadline=None)
 def test_any_text_is_taken_or_refused(text: str) -> None:
     for reader in (check_offer, parse_fragment):
         try:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.speech.chat import CANCELLED, ROOT, Chat, Item
@@ -220,7 +220,6 @@ _steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(_steps)
 def test_whatever_happens_the_messages_are_valid(steps: list[tuple[str, int, str]]) -> None:
     chat = Chat(max_items=12)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.speech.clauses import Clause, ClauseSplitter
@@ -148,7 +148,6 @@ def test_pieces_keep_their_white_space() -> None:
     assert "".join(clause.text for clause in clauses) == "Hello world .\nBye"
 
 
-@settings(deadline=None, max_examples=100)
 @given(written_texts, st.booleans(), st.data())
 def test_deltas_borders_never_matter_and_clauses_tile_the_text(
     text: str, latency_first: bool, data: st.DataObject

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.engine.messages import SpokenWord
@@ -206,7 +206,6 @@ _written = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     _written.map("".join) | st.text(max_size=60),
     st.sampled_from(["en", "ko", "ja"]),

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.fakes import Die, FakeEngine
@@ -407,7 +407,6 @@ def cut(data: bytes, cuts: list[int], feed: Callable[[bytes], list[str]]) -> lis
 LINE = st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]), max_size=12)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(LINE, min_size=1, max_size=3), max_size=4),
     st.sampled_from(["\n", "\r\n", "\r"]),
@@ -450,7 +449,6 @@ PROSE = st.lists(st.sampled_from(["a", " ", "<", ">", "<tool", "_call", "/tool_c
 )
 
 
-@settings(deadline=None)
 @given(PROSE, st.text(st.sampled_from("{}:x"), max_size=6), PROSE, st.lists(st.integers(0, 60), max_size=8))
 def test_markup_is_found_wherever_it_is_cut(before: str, call: str, after: str, cuts: list[int]):
     assume(not any("<tool_call>" in prose for prose in (before, after)))
@@ -468,7 +466,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_no_json_whatsoever_breaks_the_completion(chunk: Any):
     completion = Completion(think())

@@ -1,7 +1,7 @@
 """Heard text: half a word's samples, its punctuation, and what never sounded."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.audio import WordTime
@@ -81,7 +81,6 @@ def test_a_word_of_no_length_is_heard_with_the_first_sample_after_it_begins() ->
     assert [heard.at(played) for played in (0, 1, 100, 101)] == ["", "a", "a", "a b"]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.text("ab,.🙂", min_size=1, max_size=4), st.integers(0, 50)), max_size=12), st.data()
 )

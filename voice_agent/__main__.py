@@ -80,11 +80,11 @@ def _load(options: argparse.Namespace) -> Config:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from voice_agent.server import serve
-
     config = _load(options)
     if status := _pull(config, []):
         return status
+    from voice_agent.server import serve
+
     asyncio.run(serve(config, _tell))
     return 0
 
@@ -108,11 +108,11 @@ def _pull(config: Config, names: list[str]) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from voice_agent.check import check
-
     config = _load(options)
     if status := _pull(config, []):
         return status
+    from voice_agent.check import check
+
     return asyncio.run(check(config, _tell))
 
 
