@@ -374,11 +374,50 @@ async def test_push_to_talk_commits_only_when_told() -> None:
         assert not rig.of(TurnCommitted)
         rig.session.command(CommitInput())
         await rig.wait(3000)
-        assert len(rig.of(TurnCommitted)) == 1 and len(rig.of(SpeechStopped)) == 1
+        assert len(rig.of(TurnCommitted)) == 1 and not rig.of(SpeechStarted, SpeechStopped, ReplyStarted)
         assert rig.recognizer
         (request,) = rig.recognizer.requests
         assert len(request.pcm) // 2 >= 6400 * 16  # pyright: ignore[reportAttributeAccessIssue]
-        assert len(rig.of(ReplyDone)) == 0 or rig.of(ReplyDone)[0].status == "completed"
+        rig.session.command(CreateReply())
+        await rig.wait(2000)
+        assert [e.status for e in rig.of(ReplyDone)] == ["completed"]
+
+
+async def test_a_reply_asked_for_right_after_a_commit_waits_for_its_words() -> None:
+    settings = SessionSettings(instructions="", voice="", turn_detection="none")
+    async with Rig(settings=settings) as rig:
+        await rig.say(1000)
+        rig.session.command(CommitInput())
+        rig.session.command(CreateReply())
+        await rig.wait(2000)
+        assert rig.history == [("user", "What is it?"), ("assistant", "It is a frog.")]
+
+
+async def test_speech_over_a_reply_that_must_not_be_interrupted_is_answered_after_it() -> None:
+    clock = ManualClock()
+    thinker = FakeEngine(clock, says=[STORY, "Yes."])
+    recognizer = FakeEngine(clock, hears=["Tell me a story.", "Is it true?"])
+    async with Rig(clock=clock, thinker=thinker, recognizer=recognizer) as rig:
+        rig.session.command(UpdateSettings({"interrupt_response": False}))
+        await rig.say(800)
+        await rig.wait(1500)
+        await rig.say(800)
+        await rig.wait(9000)
+        assert [e.status for e in rig.of(ReplyDone)] == ["completed", "completed"]
+        assert [text for _, text in rig.history] == ["Tell me a story.", STORY, "Is it true?", "Yes."]
+
+
+async def test_a_cough_that_stopped_an_unheard_reply_does_not_leave_the_question_unanswered() -> None:
+    clock = ManualClock()
+    recognizer = FakeEngine(clock, hears=["What is it?", ""])
+    thinker = FakeEngine(clock, says=[[Wait(900), "It is a frog."]])
+    async with Rig(clock=clock, thinker=thinker, recognizer=recognizer) as rig:
+        await rig.say(800)
+        await rig.wait(600)
+        await rig.say(760)  # long enough to be taken for speech
+        await rig.wait(4000)
+        assert rig.of(ReplyDone)[-1].status == "completed"
+        assert rig.history[-1] == ("assistant", "It is a frog.")
 
 
 async def test_an_empty_commit_is_refused() -> None:

@@ -26,7 +26,10 @@ LEGAL: list[
     (ANY_USER, (N,), Event.REPLY, None, T, ()),
     (ANY_USER, FLOOR, Event.SOUND, None, K, ()),
     (ANY_USER, (H,), Event.SOUND, None, H, ()),
-    (ANY_USER, (T, K, H), Event.OVER, None, N, ()),
+    (ANY_USER, (T, K), Event.OVER, None, N, ()),
+    (ANY_USER, (H,), Event.OVER, None, N, (Action.RESUME,)),
+    (ANY_USER, (N, T, K), Event.CLEAR, S, None, (Action.FORGET_TURN,)),
+    (ANY_USER, (H,), Event.CLEAR, S, T, (Action.RESUME, Action.FORGET_TURN)),
     (ANY_USER, (T, K, H), Event.CANCEL, None, N, (Action.CANCEL,)),
 ]
 EXPECTED = {

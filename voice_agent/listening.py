@@ -62,9 +62,11 @@ class Listener:
         self._end_sample = 0
         self._turn_first = 0
 
-    async def hear(self, frame: MicrophoneFrame) -> list[Edge]:
-        """Take the next frame; returns the edges it caused."""
+    async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
+        """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
         self._keep(frame)
+        if not detect:
+            return []
         loop = asyncio.get_running_loop()
         windows = await loop.run_in_executor(
             self._ears.detector_thread, self._ears.detector.push, frame.samples

@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from secrets import token_hex
 from typing import Any
 
-from voice_agent.audio import MODEL_RATE_HZ, AudioOutput, MicrophoneFrame
+from voice_agent.audio import AudioOutput, MicrophoneFrame
 from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
@@ -32,12 +31,7 @@ from voice_agent.events import (
     SessionEvent,
     SessionSettings,
     SettingsChanged,
-    SpeechStarted,
-    SpeechStopped,
     TextAdded,
-    TranscriptionFailed,
-    TurnCommitted,
-    TurnTranscribed,
     UpdateSettings,
 )
 from voice_agent.listening import Ears, Listener
@@ -51,7 +45,7 @@ from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, Tu
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
 from voice_agent.turn.rules import barge_in_rules, endpoint_rules
 from voice_agent.turn.wording import is_open_ended
-from voice_agent.understanding import Understanding, UserTurn
+from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +70,9 @@ class SessionParts:
 class VoiceSession:
     """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
 
-    State: `machine` who has the floor; `_turn` the user's open or not yet answered turn; `_replies` the
-    live one and the one thought ahead; `_held_ns` since when the output is held.
+    State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_held_ns` since when the output is
+    held; `_late_end` the end of a turn that waits for a verdict; `_open_question` a turn that wants an answer,
+    `_answering` the one that is getting it; `_waiting` a wish for a reply to words not yet known.
     """
 
     def __init__(
@@ -100,16 +95,24 @@ class VoiceSession:
         self._listener = Listener(
             parts.ears, self._endpointer, parts.clock, parts.turn.prefix_ms, parts.turn.longest_ms
         )
-        self._understanding = Understanding(
-            parts.recognizer, self._listener, self._spawn, self._understood, parts.language
+        turn_ports = TurnPorts(
+            parts.recognizer,
+            self._listener,
+            parts.clock,
+            parts.language,
+            self._tell_out,
+            self._spawn,
+            self._understood,
         )
+        self._turns = Turns(turn_ports)
         self._barge_in = barge_in_rules(parts.turn)
         ports = ReplyPorts(parts.cascade, parts.output, parts.clock, self._tell_out)
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
-        self._turn: UserTurn | None = None
         self._held_ns = 0
         self._late_end: TurnEnd | None = None
-        self._unanswered = False
+        self._open_question: UserTurn | None = None
+        self._answering: UserTurn | None = None
+        self._waiting: CreateReply | None = None
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
 
@@ -130,17 +133,18 @@ class VoiceSession:
 
     async def _listen(self) -> None:
         async for frame in self._microphone:
-            for edge in await self._listener.hear(frame):
+            by_hand = self.settings.turn_detection == "none"
+            for edge in await self._listener.hear(frame, detect=not by_hand):
                 self._on_edge(edge)
-            self._judge_overlap()
+            if not by_hand:
+                self._judge_overlap()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._group is not None
         return self._group.create_task(work)
 
     def _cancel_all(self) -> None:
-        if self._turn:
-            self._turn.forget_pause()
+        self._turns.forget()
         self._replies.cancel_all()
 
     @property
@@ -159,8 +163,7 @@ class VoiceSession:
                 self._do(Event.PAUSE, edge)
             case Resume():
                 self._do(Event.RESUME)
-            case TurnEnd(why=why) if self.machine.reply is Reply.HELD:
-                logger.info("session %s: turn would end (%s) while held", self.session_id, why)
+            case TurnEnd() if self.machine.reply is Reply.HELD:
                 self._late_end = edge  # the verdict comes first
             case TurnEnd():
                 self._do(Event.TURN_END, edge)
@@ -171,11 +174,12 @@ class VoiceSession:
             logger.info("session %s: %s, so %s", self.session_id, event.value, action.value)
             match action:
                 case Action.OPEN_TURN:
-                    self._open_turn()
+                    self._turns.open(announce=self.machine.reply is Reply.NONE)
                 case Action.WORK_AHEAD if isinstance(edge, Pause):
                     self._work_ahead(edge)
                 case Action.DROP_AHEAD:
-                    self._drop_ahead()
+                    self._turns.drop_ahead()
+                    self._replies.throw_away_ahead()
                 case Action.COMMIT if isinstance(edge, TurnEnd):
                     self._commit(edge)
                 case Action.HOLD:
@@ -185,110 +189,83 @@ class VoiceSession:
                     self._parts.output.resume()
                 case Action.CANCEL:
                     self._stop_reply("turn_detected" if event is Event.INTERRUPT else "client_cancelled")
+                case Action.FORGET_TURN if isinstance(edge, TurnEnd) and not self.settings.interrupt_response:
+                    self._commit(edge)
                 case _:
                     self._forget_turn()
-
-    def _open_turn(self) -> None:
-        timeline = TurnTimeline(turn_id=token_hex(10))
-        self._turn = UserTurn(timeline.turn_id or "", timeline, self._listener.turn_start_ms)
-        if self.machine.reply is Reply.NONE:
-            self._announce(self._turn)
-
-    def _announce(self, turn: UserTurn) -> None:
-        if not turn.announced:
-            turn.announced = True
-            self._emit(SpeechStarted(turn.turn_id, turn.start_ms))
+        if event is Event.OVER:
+            self._answering = None
+            self._answer_open_question()
 
     def _work_ahead(self, pause: Pause) -> None:
-        if self._turn and self.settings.turn_detection != "none" and self.settings.overlap:
-            now_ns = self._parts.clock.now_ns()
-            self._turn.timeline.voiced_ns = self._listener.arrival_ns(pause.last_voiced_sample - 1)
-            self._turn.timeline.stamps_ns["vad"] = now_ns
+        if self.settings.overlap:
             judge = self.settings.turn_detection == "semantic" and self.machine.reply is Reply.NONE
-            self._understanding.work_ahead(self._turn, pause, judge=judge)
-
-    def _drop_ahead(self) -> None:
-        if self._turn:
-            self._turn.forget_pause()
-        self._replies.throw_away_ahead()
+            self._turns.work_ahead(pause, judge=judge)
 
     def _commit(self, end: TurnEnd) -> None:
-        turn = self._turn
-        if not turn:
-            return
-        turn.committed = True
-        turn.timeline.voiced_ns = self._listener.arrival_ns(end.last_voiced_sample - 1)
-        turn.timeline.stamp("endpoint", self._parts.clock.now_ns())
-        self._keep_timeline(turn.timeline)
-        self._announce(turn)
-        self._emit(SpeechStopped(turn.turn_id, round(1000 * end.last_voiced_sample / MODEL_RATE_HZ)))
-        self._emit(TurnCommitted(turn.turn_id))
-        if turn.pause is None:
-            self._understanding.work_ahead(turn, Pause(0, end.last_voiced_sample), judge=False)
-        elif turn.text is not None:
+        turn = self._turns.commit(end)
+        if turn:
             self._answer(turn)
 
     def _forget_turn(self) -> None:
-        """What was said was not for us: as if it had not been."""
-        self._drop_ahead()
-        self._turn = self._late_end = None
+        """What was said was not for us; a question that still stands is answered."""
+        self._turns.forget()
+        self._replies.throw_away_ahead()
+        self._late_end = None
         self._endpointer.reset()
+        self._answer_open_question()
 
     def _understood(self, turn: UserTurn) -> None:
         """Words or a judgement came for the present pause of a turn."""
         if turn.committed and turn.text is not None:
             self._answer(turn)
-        elif turn is self._turn and self.machine.reply is Reply.NONE and self._worth_thinking(turn):
+        elif turn is self._turns.current and self._worth_thinking(turn):
             self._replies.think_ahead(self.settings, turn.text or "", turn.timeline)
         self._judge_overlap()
 
     def _worth_thinking(self, turn: UserTurn) -> bool:
         """Whether to think on provisional words: there are some, and nothing says that more will come."""
-        if (
-            not turn.text
-            or self._replies.ahead
-            or not self.settings.create_response
-            or is_open_ended(turn.text)
-        ):
+        if not turn.text or self._replies.ahead or self.machine.reply is not Reply.NONE:
+            return False
+        if not self.settings.create_response or is_open_ended(turn.text):
             return False
         return turn.probability is None or turn.probability >= self._parts.turn.end_probability
 
     def _answer(self, turn: UserTurn) -> None:
         """The turn is over and its words are known."""
-        text = turn.text or ""
-        if self._turn is turn:
-            self._turn = None
-        turn.timeline.stamp("recognizer", self._parts.clock.now_ns())
-        turn.timeline.transcript = text
-        if turn.error:
-            self._emit(TranscriptionFailed(turn.turn_id, turn.error.code, str(turn.error)))
-        else:
-            self._emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds))
+        text = self._turns.transcribed(turn)
+        self._keep_timeline(turn.timeline)
         if text:
             self.chat.add_user(turn.turn_id, text)
-            self._unanswered = True
-        if not text or not self.settings.create_response or self.machine.reply is not Reply.NONE:
-            self._replies.throw_away_ahead()
-        if self._unanswered and self.settings.create_response and self._may_reply():
-            self._unanswered = False
-            self._keep_timeline(turn.timeline)
-            self._replies.answer(self.settings, text, turn.timeline)
+            self._open_question = None if turn.by_client else turn
+        self._answer_open_question()
+        self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
+        command, self._waiting = self._waiting, None
+        if command:
+            self._create_reply(command)
 
-    def _may_reply(self) -> bool:
-        """Nobody has the floor. A user who went on is answered with the next turn."""
-        return self.machine.reply is Reply.NONE and self.machine.user is User.SILENT
+    def _answer_open_question(self) -> None:
+        """Answer what was last asked once nobody has the floor; who goes on is answered with the next turn."""
+        turn = self._open_question
+        free = self.machine.reply is Reply.NONE and self.machine.user is User.SILENT
+        if turn and free and self.settings.create_response:
+            self._open_question, self._answering = None, turn
+            self._replies.answer(self.settings, turn.text or "", turn.timeline)
 
     def _stop_reply(self, reason: str) -> None:
-        """Stop the live reply; one that was thrown away unheard leaves its question open."""
-        run = self._replies.current
+        """Stop the live reply; one that was cut off before a word was heard leaves its question open."""
+        question, self._answering = self._answering, None
         heard = self._replies.stop(reason)
         self._parts.output.resume()
-        if run and not heard and run.timeline.turn_id:
-            self._unanswered = True
+        if question and not heard and reason == "turn_detected":
+            self._open_question = question
 
     def _judge_overlap(self) -> None:
         """Speech over a reply: hold it, then decide what the speech was."""
         machine = self.machine
+        if self._late_end and machine.reply is not Reply.HELD:
+            end, self._late_end = self._late_end, None
+            self._do(Event.TURN_END, end)
         if machine.user is User.SILENT or not self.settings.interrupt_response:
             return
         speech_ms = self._endpointer.voiced_ms
@@ -296,7 +273,7 @@ class VoiceSession:
             self._do(Event.OVERLAP)
         if machine.reply is Reply.HELD:
             since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
-            text = self._turn.text if self._turn else None
+            text = self._turns.current.text if self._turns.current else None
             evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text)
             self._carry_out(decide(evidence, self._barge_in))
 
@@ -306,11 +283,7 @@ class VoiceSession:
         if verdict is not Verdict.INTERRUPT:
             return
         self._do(Event.INTERRUPT)
-        if self._turn:
-            self._announce(self._turn)
-        end, self._late_end = self._late_end, None
-        if end:
-            self._do(Event.TURN_END, end)
+        self._turns.announce()
 
     # the client's wishes
 
@@ -358,6 +331,10 @@ class VoiceSession:
         self._emit(SettingsChanged(self.settings))
 
     def _create_reply(self, command: CreateReply) -> None:
+        if self._turns.unheard:
+            self._waiting = command  # it means the words that were just committed
+            return
+        self._open_question = None
         if self._replies.current:
             self._do(Event.CANCEL)
         timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
@@ -378,11 +355,7 @@ class VoiceSession:
             self._do(Event.CANCEL)
 
     def _clear_input(self) -> None:
-        if self._turn and not self._turn.committed:
-            if self.machine.reply is Reply.HELD:
-                self._do(Event.BACKCHANNEL)
-            self._forget_turn()
-            self.machine.user = User.SILENT
+        self._do(Event.CLEAR)
         self._listener.begin_turn()
         self._emit(InputCleared())
 
@@ -394,11 +367,11 @@ class VoiceSession:
             return
         if self._replies.current and self.machine.can(Event.CANCEL):
             self._do(Event.CANCEL)
-        if not self._turn:
-            self._open_turn()
-        self._commit(TurnEnd(self._listener.end_sample, "commit"))
-        self.machine.user = User.SILENT
+        if self.machine.user is User.SILENT:
+            self.machine.handle(Event.ONSET)
+            self._turns.open(announce=False)
         self._endpointer.reset()
+        self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
 
     def _complain(self, code: str, message: str, command: CancelReply | CommitInput) -> None:
@@ -419,9 +392,7 @@ class VoiceSession:
             "id": self.session_id,
             "state": self.machine.state,
             "in_flight": {
-                "recognizer": [self._turn.turn_id]
-                if self._turn and any(not t.done() for t in self._turn.tasks)
-                else [],
+                "recognizer": self._turns.working(),
                 "thinker": [i for i in self._parts.cascade.thinking() if i in ids],
                 "talker": [i for i in self._parts.cascade.speaking() if i in ids],
                 "playout": [run.reply_id] if run else [],

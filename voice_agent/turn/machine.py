@@ -47,6 +47,7 @@ class Event(Enum):
     SOUND = "sound"
     OVER = "over"
     CANCEL = "cancel"
+    CLEAR = "clear"
 
 
 class Action(Enum):
@@ -88,8 +89,12 @@ def _table() -> dict[tuple[User, Reply, Event], Row]:
     add(_USERS, (Reply.NONE,), Event.REPLY, (None, Reply.THINKING, ()))
     add(_USERS, _HAS_FLOOR, Event.SOUND, (None, Reply.SPEAKING, ()))
     add(_USERS, held, Event.SOUND, (None, Reply.HELD, ()))
-    add(_USERS, (*_HAS_FLOOR, *held), Event.OVER, (None, Reply.NONE, ()))
+    add(_USERS, _HAS_FLOOR, Event.OVER, (None, Reply.NONE, ()))
+    add(_USERS, held, Event.OVER, (None, Reply.NONE, (Action.RESUME,)))
     add(_USERS, (*_HAS_FLOOR, *held), Event.CANCEL, (None, Reply.NONE, (Action.CANCEL,)))
+    # the client wants the user's sound so far forgotten
+    add(_USERS, (Reply.NONE, *_HAS_FLOOR), Event.CLEAR, (User.SILENT, None, (Action.FORGET_TURN,)))
+    add(_USERS, held, Event.CLEAR, (User.SILENT, None, (Action.RESUME, Action.FORGET_TURN)))
     return rows
 
 
@@ -115,7 +120,7 @@ class TurnMachine:
             raise IllegalTransition(f"{event.value} while user {self.user.value}, reply {self.reply.value}")
         user, reply, actions = row
         self.user = user or self.user
-        if event is Event.BACKCHANNEL:
+        if reply is None and self.reply is Reply.HELD and Action.RESUME in actions:
             reply = Reply.SPEAKING if self.sounded else Reply.THINKING
         self.reply = reply or self.reply
         self._note_sound(event)

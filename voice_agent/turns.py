@@ -1,0 +1,203 @@
+"""The user's turns: opened at an onset, understood at every pause, committed or forgotten.
+
+Working ahead: recognition starts at the first pause while the end-of-turn model decides; what was found for a pause
+that the user spoke on after is thrown away. Knows no reply: the session asks it for words.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+
+from voice_agent.audio import MODEL_RATE_HZ, Samples
+from voice_agent.clock import Clock
+from voice_agent.engine.client import EngineClient
+from voice_agent.engine.messages import Failed, Transcribe, Transcript
+from voice_agent.errors import EngineError
+from voice_agent.events import (
+    SessionEvent,
+    SpeechStarted,
+    SpeechStopped,
+    TranscriptionFailed,
+    TurnCommitted,
+    TurnTranscribed,
+)
+from voice_agent.listening import Listener
+from voice_agent.metrics import TurnTimeline
+from voice_agent.turn.endpoint import Pause, TurnEnd
+
+COMMIT = "commit"  # why a turn ended: the client said so, and no voice detector has a word in it
+
+
+@dataclass
+class UserTurn:
+    """A turn from its onset on.
+
+    State: `pause` the one being judged; `text` the words up to it (None while unknown); `probability` that it ends
+    the turn; `announced` whether the client knows that speech began; `committed` once it is over, `by_client` if the
+    client said so; `tasks` what runs for the present pause.
+    """
+
+    turn_id: str
+    timeline: TurnTimeline
+    start_ms: int
+    pause: Pause | None = None
+    text: str | None = None
+    probability: float | None = None
+    committed: bool = False
+    announced: bool = False
+    by_client: bool = False
+    error: EngineError | None = None
+    audio_seconds: float = 0.0
+    tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+
+    def forget_pause(self) -> None:
+        """The user went on: what was found for the pause is void."""
+        for task in self.tasks:
+            task.cancel()
+        self.tasks.clear()
+        self.pause = self.text = self.probability = self.error = None
+
+    @property
+    def working(self) -> bool:
+        """Whether something still runs for it."""
+        return any(not task.done() for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class TurnPorts:
+    """What turns need of their session; `spawn` owns tasks, `understood` hears of words and judgements."""
+
+    recognizer: EngineClient
+    listener: Listener
+    clock: Clock
+    language: str
+    emit: Callable[[SessionEvent], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    understood: Callable[[UserTurn], None]
+
+
+class Turns:
+    """At most one open turn, `current`; committed ones whose words are not yet known live on in their tasks."""
+
+    def __init__(self, ports: TurnPorts) -> None:
+        self._ports = ports
+        self._known: list[UserTurn] = []  # whose tasks may still run
+        self.current: UserTurn | None = None
+
+    def open(self, *, announce: bool) -> None:
+        """Begin a turn; unannounced while it may yet turn out to be none."""
+        turn_id = token_hex(10)
+        self._known = [turn for turn in self._known if turn.working]
+        self.current = UserTurn(turn_id, TurnTimeline(turn_id), self._ports.listener.turn_start_ms)
+        self._known.append(self.current)
+        if announce:
+            self.announce()
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the words of a committed turn are still being recognized."""
+        return any(turn.committed and turn.text is None for turn in self._known)
+
+    def working(self) -> list[str]:
+        """Ids of turns that something still runs for."""
+        return [turn.turn_id for turn in self._known if turn.working]
+
+    def announce(self) -> None:
+        """Tell, once, that the user speaks; dated back to the onset."""
+        turn = self.current
+        if turn and not turn.announced:
+            turn.announced = True
+            self._ports.emit(SpeechStarted(turn.turn_id, turn.start_ms))
+
+    def work_ahead(self, pause: Pause, *, judge: bool) -> None:
+        """Begin on a pause: its words, and (if asked) whether it ends the turn."""
+        turn = self.current
+        if not turn:
+            return
+        turn.timeline.voiced_ns = self._ports.listener.arrival_ns(pause.last_voiced_sample - 1)
+        turn.timeline.stamps_ns["vad"] = self._ports.clock.now_ns()
+        self._begin(turn, pause, judge=judge)
+
+    def drop_ahead(self) -> None:
+        """The user went on."""
+        if self.current:
+            self.current.forget_pause()
+
+    def forget(self) -> None:
+        """What was said was not for us: as if it had not been."""
+        self.drop_ahead()
+        self.current = None
+
+    def commit(self, end: TurnEnd) -> UserTurn | None:
+        """The turn is over: tell so, and see that its words get known; returns it if they are."""
+        turn = self.current
+        if not turn:
+            return None
+        self.current = None
+        turn.committed = True
+        turn.by_client = end.why == COMMIT
+        turn.timeline.voiced_ns = self._ports.listener.arrival_ns(end.last_voiced_sample - 1)
+        turn.timeline.stamp("endpoint", self._ports.clock.now_ns())
+        if not turn.by_client:
+            self._tell_ended(turn, end)
+        self._ports.emit(TurnCommitted(turn.turn_id))
+        if turn.pause is None:
+            self._begin(turn, Pause(0, end.last_voiced_sample), judge=False)
+        return turn if turn.text is not None else None
+
+    def transcribed(self, turn: UserTurn) -> str:
+        """Tell the words of a committed turn; returns them, empty if there were none."""
+        text = turn.text or ""
+        turn.timeline.stamp("recognizer", self._ports.clock.now_ns())
+        turn.timeline.transcript = text
+        if turn.error:
+            self._ports.emit(TranscriptionFailed(turn.turn_id, turn.error.code, str(turn.error)))
+        else:
+            self._ports.emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds))
+        return text
+
+    def _tell_ended(self, turn: UserTurn, end: TurnEnd) -> None:
+        if not turn.announced:
+            turn.announced = True
+            self._ports.emit(SpeechStarted(turn.turn_id, turn.start_ms))
+        self._ports.emit(SpeechStopped(turn.turn_id, round(1000 * end.last_voiced_sample / MODEL_RATE_HZ)))
+
+    def _begin(self, turn: UserTurn, pause: Pause, *, judge: bool) -> None:
+        turn.forget_pause()
+        turn.pause = pause
+        samples = self._ports.listener.turn_samples(pause.last_voiced_sample)
+        turn.audio_seconds = len(samples) / MODEL_RATE_HZ
+        if judge:
+            turn.tasks.append(self._ports.spawn(self._judge(turn, pause)))
+        turn.tasks.append(self._ports.spawn(self._recognize(turn, pause, samples)))
+
+    async def _judge(self, turn: UserTurn, pause: Pause) -> None:
+        turn.probability = await self._ports.listener.finished_probability(pause.last_voiced_sample)
+        self._ports.listener.endpointer.judged(pause.number, turn.probability)
+        self._ports.understood(turn)
+
+    async def _recognize(self, turn: UserTurn, pause: Pause, samples: Samples) -> None:
+        try:
+            text = await self._transcribe(turn.turn_id, samples)
+        except EngineError as error:
+            text, turn.error = "", error
+        turn.text = text
+        self._ports.listener.endpointer.understood(pause.number, text)
+        self._ports.understood(turn)
+
+    async def _transcribe(self, turn_id: str, samples: Samples) -> str:
+        recognizer = self._ports.recognizer
+        pcm = samples.astype("<i2").tobytes()
+        request = Transcribe(turn_id, recognizer.next_epoch(), pcm, self._ports.language or None)
+        async with recognizer.submit(request) as results:
+            async for result in results:
+                match result:
+                    case Transcript(text=text):
+                        return text
+                    case Failed(code=code, message=message, retryable=retryable):
+                        raise EngineError(message, code=code, retryable=retryable)
+                    case _:
+                        continue
+        return ""
