@@ -35,7 +35,7 @@ from voice_agent.events import SessionSettings
 from voice_agent.listening import Ears
 from voice_agent.media.end_of_turn import EndOfTurn
 from voice_agent.media.peer import Peer
-from voice_agent.media.vad import Vad
+from voice_agent.media.vad import SileroNetwork, Vad
 from voice_agent.models.store import Store
 from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.speech.cascade import Cascade
@@ -46,9 +46,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SharedEars:
-    """What all sessions hear with: the models' files and two threads, so that a judgement never delays a voice."""
+    """What all sessions hear with: two small models and two threads, so that a judgement never delays a voice."""
 
-    silero: Path
+    silero: SileroNetwork
     end_of_turn: EndOfTurn
     detector_thread: ThreadPoolExecutor
     judge_thread: ThreadPoolExecutor
@@ -57,7 +57,7 @@ class SharedEars:
     def load(cls, store: Store) -> "SharedEars":
         """Load the two small models (0.2 s). Raises WeightsError."""
         return cls(
-            silero=store.folder_of("silero-vad") / "silero_vad.onnx",
+            silero=SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx"),
             end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
             detector_thread=ThreadPoolExecutor(1, "vad"),
             judge_thread=ThreadPoolExecutor(1, "end-of-turn"),
