@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from signaling.seats import Lease, Seats
-from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.errors import UnknownCall
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,9 @@ class CallRegistry:
         )
         request = CallRequest(f"rtc_{secrets.token_hex(16)}", offer_sdp, session)
         try:
-            call = await _within(self._clock, limits.create_timeout_s, self._create(request, lease))
+            call = await within(
+                self._clock, self._after(limits.create_timeout_s), self._create(request, lease)
+            )
         except TimeoutError:
             raise self._seats.busy("The call could not be set up in time.") from None
         if self.draining:  # it began while the call was being made
@@ -152,11 +154,14 @@ class CallRegistry:
         self.draining = True
         try:
             calls = [call.wait_closed() for call in self._calls.values()]
-            await _within(self._clock, timeout_s, _gather(calls))
+            await within(self._clock, self._after(timeout_s), _gather(calls))
         except TimeoutError:
             log.info("drain time is over", extra={"calls": len(self._calls)})
         finally:
             await self._close_all("server_shutdown")
+
+    def _after(self, seconds: float) -> int:
+        return self._clock.now_ns() + int(seconds * NS_PER_S)
 
     async def _create(self, request: CallRequest, lease: Lease) -> Call:
         """Make the call and register it in one step: whoever is cancelled after that leaves it to its watcher."""
@@ -182,7 +187,7 @@ class CallRegistry:
         """Live as long as the call; its seat goes back with it."""
         try:
             try:
-                await _within(self._clock, self._limits.connect_timeout_s, call.wait_closed())
+                await within(self._clock, self._after(self._limits.connect_timeout_s), call.wait_closed())
             except TimeoutError:
                 if call.connected:
                     lease.keep()
@@ -213,7 +218,7 @@ class CallRegistry:
         calls = list(self._calls.values())
         try:
             closing = _gather([call.close(reason) for call in calls])
-            await _within(self._clock, self._limits.close_timeout_s, closing)
+            await within(self._clock, self._after(self._limits.close_timeout_s), closing)
         except TimeoutError:
             log.warning("calls did not close in time", extra={"calls": len(self._calls)})
 
@@ -223,18 +228,3 @@ async def _gather(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             log.warning("a call did not end cleanly", exc_info=result)
-
-
-async def _within(clock: Clock, limit_s: float, work: Coroutine[Any, Any, T]) -> T:
-    """Await work, cancelled and TimeoutError after `limit_s` of the clock's time."""
-    task = asyncio.ensure_future(work)
-    limit = asyncio.ensure_future(clock.sleep_until(clock.now_ns() + int(limit_s * NS_PER_S)))
-    try:
-        await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise TimeoutError
-        return task.result()
-    finally:
-        for future in (task, limit):
-            future.cancel()
-        await asyncio.gather(task, limit, return_exceptions=True)

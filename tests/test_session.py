@@ -446,6 +446,41 @@ async def test_greeting_is_said_first_and_can_be_interrupted() -> None:
         assert STORY.startswith(rig.history[0][1]) and rig.history[0][1] != STORY
 
 
+async def test_a_reply_does_not_start_before_the_floor_that_was_set() -> None:
+    async with Rig(turn=replace(TurnConfig(), min_reply_delay_ms=1500)) as rig:
+        await rig.say(800)
+        await rig.wait(4000)
+        total_ms = rig.session.timelines[0].total_ms()
+        assert total_ms is not None and 1490 <= total_ms <= 1560
+
+
+async def test_a_recognizer_that_hangs_is_given_up_and_the_next_turn_works() -> None:
+    clock = ManualClock()
+    async with Rig(clock=clock, recognizer=FakeEngine(clock, hears=[[Stall()], "What is it?"])) as rig:
+        await rig.say(800)
+        await rig.wait(17_000)
+        assert [e.code for e in rig.of(TranscriptionFailed)] == ["engine_stalled"]
+        await rig.say(800)
+        await rig.wait(3000)
+        assert [e.status for e in rig.of(ReplyDone)] == ["completed"]
+
+
+async def test_a_tool_interrupted_in_mid_flight_ends_exactly_once_as_cancelled() -> None:
+    clock = ManualClock()
+    thinker = FakeEngine(clock, says=[[Use("weather")], "Never mind."])
+    recognizer = FakeEngine(clock, hears=["Will it rain?", "Forget it."])
+    async with Rig(clock=clock, thinker=thinker, recognizer=recognizer) as rig:
+        await rig.say(800)
+        await rig.wait(2000)
+        (call,) = rig.of(ReplyToolCall)
+        await rig.say(800)
+        await rig.wait(2500)
+        rig.session.command(AddToolResult("late", call.call_id, "rain"))
+        messages = rig.session.chat.messages("")
+        assert [m["content"] for m in messages if m["role"] == "tool"] == ["cancelled"]
+        assert rig.of(SessionError)[-1].code == "invalid_value"
+
+
 async def test_a_tool_call_waits_for_the_turn_to_be_certain_and_its_result_is_paired() -> None:
     clock = ManualClock()
     thinker = FakeEngine(clock, says=[["Let me see. ", Use("weather", '{"city":"Oslo"}')], "It rains."])

@@ -7,7 +7,10 @@ import asyncio
 import heapq
 import itertools
 import time
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -81,3 +84,17 @@ async def _settle() -> None:
 def ms_between(start_ns: int, end_ns: int) -> float:
     """Milliseconds from one instant to another."""
     return (end_ns - start_ns) / NS_PER_MS
+
+
+async def within(clock: Clock, instant_ns: int, work: Awaitable[T]) -> T:
+    """Await work until an instant of the clock; then it is cancelled, awaited, and TimeoutError raised."""
+    task, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep_until(instant_ns))
+    try:
+        await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        for future in (task, limit):
+            future.cancel()
+        await asyncio.gather(task, limit, return_exceptions=True)

@@ -66,7 +66,10 @@ class RecognizerConfig:
     """Speech to text."""
 
     family: str = setting("Model family: whisper or scripted.", "whisper")
-    model: str = setting("A name that `voice-agent models` lists, or a folder.", "whisper-base")
+    model: str = setting(
+        "A name that `voice-agent models` lists, or a folder. whisper-base hears other languages, in twice the time.",
+        "whisper-tiny.en",
+    )
     language: str = setting("Primary language tag (en, ko); empty lets the model decide.", "")
     threads: int = setting("CPU threads.", 2)
     options: dict[str, Any] = table("Further options of the family.")
@@ -186,7 +189,7 @@ class Config:
 
 PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {},
-    "cpu-small": {"recognizer": {"model": "whisper-tiny.en"}, "thinker": {"model": "smollm2-135m"}},
+    "cpu-small": {"thinker": {"model": "smollm2-135m"}},
     "scripted": {
         "recognizer": {"family": "scripted", "model": ""},
         "thinker": {"family": "scripted", "model": ""},

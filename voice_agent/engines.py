@@ -20,6 +20,8 @@ from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 
+THINKER_NICE = 5  # an LLM takes every core there is; first sound and media must not wait for it
+
 
 @dataclass(frozen=True)
 class Engines:
@@ -94,6 +96,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         ),
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
+        nice=THINKER_NICE,
         env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
     )
 

@@ -58,6 +58,7 @@ class Replies:
 
     def answer(self, settings: SessionSettings, text: str, timeline: TurnTimeline) -> None:
         """Answer the history's last words; what was thought ahead on the same words is used."""
+        self._chat.cancel_calls()  # a tool that is still running answers a question nobody asks any more
         ready = self.ahead if self._ahead_text == text else None
         if not ready:
             self.throw_away_ahead()

@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 from voice_agent.audio import AudioOutput, PcmChunk, samples_to_ms
-from voice_agent.clock import Clock
+from voice_agent.clock import NS_PER_MS, Clock
 from voice_agent.engine.messages import Speak, Think, ToolCall
 from voice_agent.errors import EngineError, UnsupportedLanguage
 from voice_agent.events import (
@@ -45,6 +45,7 @@ class ReplyPorts:
     output: AudioOutput
     clock: Clock
     emit: Callable[[SessionEvent], None]
+    min_delay_ms: int = 0
 
 
 class ReplyRun:
@@ -81,6 +82,8 @@ class ReplyRun:
     async def sound(self, pcm: PcmChunk) -> None:
         """Take sound; waits until the reply is live and the output has room."""
         await self.live.wait()
+        if not self._wrote_sound:
+            await self._ports.clock.sleep_until(self._not_before_ns())
         self.heard.add_words(pcm.words)
         self._rate_hz = pcm.rate_hz
         self._wrote_sound = True
@@ -199,6 +202,11 @@ class ReplyRun:
 
     def _tell_call(self, call: ToolCall) -> None:
         self._ports.emit(ReplyToolCall(self.reply_id, call.call_id, call.name, call.arguments))
+
+    def _not_before_ns(self) -> int:
+        """The instant before which the first sound would be uncannily soon."""
+        voiced_ns = self.timeline.voiced_ns
+        return 0 if voiced_ns is None else voiced_ns + self._ports.min_delay_ms * NS_PER_MS
 
     def _played_ms(self, played: int) -> int:
         return round(samples_to_ms(played, self._rate_hz)) if self._rate_hz else 0

@@ -106,7 +106,9 @@ class VoiceSession:
         )
         self._turns = Turns(turn_ports)
         self._barge_in = barge_in_rules(parts.turn)
-        ports = ReplyPorts(parts.cascade, parts.output, parts.clock, self._tell_out)
+        ports = ReplyPorts(
+            parts.cascade, parts.output, parts.clock, self._tell_out, parts.turn.min_reply_delay_ms
+        )
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
         self._held_ns = 0
         self._late_end: TurnEnd | None = None

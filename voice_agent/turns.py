@@ -11,10 +11,10 @@ from secrets import token_hex
 from typing import Any
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
-from voice_agent.clock import Clock
+from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Failed, Transcribe, Transcript
-from voice_agent.errors import EngineError
+from voice_agent.errors import EngineError, EngineStalled
 from voice_agent.events import (
     SessionEvent,
     SpeechStarted,
@@ -27,6 +27,7 @@ from voice_agent.listening import Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.turn.endpoint import Pause, TurnEnd
 
+RECOGNIZER_LIMIT_S = 15.0  # a 28 s turn takes 6 s on a busy laptop; after that nobody waits for an answer
 COMMIT = "commit"  # why a turn ended: the client said so, and no voice detector has a word in it
 
 
@@ -180,7 +181,10 @@ class Turns:
 
     async def _recognize(self, turn: UserTurn, pause: Pause, samples: Samples) -> None:
         try:
-            text = await self._transcribe(turn.turn_id, samples)
+            limit_ns = self._ports.clock.now_ns() + int(RECOGNIZER_LIMIT_S * NS_PER_S)
+            text = await within(self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples))
+        except TimeoutError:
+            text, turn.error = "", EngineStalled(f"the recognizer took over {RECOGNIZER_LIMIT_S:g} s")
         except EngineError as error:
             text, turn.error = "", error
         turn.text = text

@@ -5,6 +5,7 @@ the LLM's cache of it stays valid. There is no memory of earlier cuts: the histo
 finds the same cuts again as long as it only grew at its end.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any
@@ -22,6 +23,11 @@ class ContextTooLong(EngineError):
     """System message and newest turn alone are over the limit."""
 
     code = "context_too_long"
+
+
+def most_tokens(messages: list[ChatMessage]) -> int:
+    """More tokens than the conversation can have: no tokenizer makes more than one of a byte, nor a frame of 64."""
+    return sum(64 + len(json.dumps(message, ensure_ascii=False).encode()) for message in messages)
 
 
 def fit_messages(messages: list[ChatMessage], count: Count, limit_tokens: int) -> list[ChatMessage]:

@@ -15,7 +15,7 @@ import numpy as np
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.clock import Clock, ms_between
 from voice_agent.engine import families
-from voice_agent.engine.context import ChatMessage, fit_messages
+from voice_agent.engine.context import ChatMessage, fit_messages, most_tokens
 from voice_agent.engine.lanes import Job, Lane, Send
 from voice_agent.engine.messages import (
     Abort,
@@ -146,6 +146,8 @@ class ThinkerEngine:
         tools_text = msgspec.json.encode(request.tools).decode()
         tools_tokens = count([{"role": "system", "content": tools_text}]) if request.tools else 0
         room = model.context_tokens - output_tokens - tools_tokens - TEMPLATE_SLACK_TOKENS
+        if most_tokens(request.messages) <= room:
+            return msgspec.structs.replace(request, max_output_tokens=output_tokens)
         messages = fit_messages(request.messages, count, room)
         return msgspec.structs.replace(request, messages=messages, max_output_tokens=output_tokens)
 

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import structs
 
 from voice_agent.audio import PcmChunk, WordTime
-from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
+from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient, EngineStream
 from voice_agent.engine.messages import (
     Failed,
@@ -202,20 +202,10 @@ class Cascade:
 
     async def _within_stall(self, pending: Awaitable[Result]) -> Result:
         """Wait for the next result, but not for ever."""
-        task = asyncio.ensure_future(pending)
-        limit = asyncio.ensure_future(
-            self._clock.sleep_until(self._clock.now_ns() + int(self._stall_s * NS_PER_S))
-        )
         try:
-            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise EngineStalled(f"the Thinker gave nothing for {self._stall_s:.0f} s", retryable=False)
-            return task.result()
-        finally:
-            limit.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            return await within(self._clock, self._clock.now_ns() + int(self._stall_s * NS_PER_S), pending)
+        except TimeoutError:
+            raise EngineStalled(f"the Thinker gave nothing for {self._stall_s:.0f} s") from None
 
 
 class Stock:

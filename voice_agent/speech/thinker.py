@@ -6,18 +6,17 @@ A stream ends with exactly one Finished or Failed and raises nothing but cancell
 What the bytes of a remote answer mean is told in `completion`; here are only the connection and its time limits.
 """
 
-import asyncio
 import ipaddress
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import httpx
 
-from voice_agent.clock import NS_PER_S, Clock, ms_between
+from voice_agent.clock import NS_PER_S, Clock, ms_between, within
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Failed, Finished, TextDelta, Think, ToolCall
 from voice_agent.errors import EngineError, RemoteProtocolError
@@ -146,16 +145,16 @@ class RemoteThinker:
         assert self._http is not None, "RemoteThinker is used inside `async with`"
         completion, limit_ns = answer.completion, self._clock.now_ns() + self._first_ns
         body = self._http.build_request("POST", self._url, json=_body(request, self._model))
-        response = await _within(self._http.send(body, stream=True), self._clock, limit_ns)
+        response = await within(self._clock, limit_ns, self._http.send(body, stream=True))
         try:
             pieces, events = aiter(response.aiter_bytes()), EventStream()
             if response.status_code != 200 or "json" in response.headers.get("content-type", ""):
-                text = await _within(_whole_body(pieces), self._clock, limit_ns)
+                text = await within(self._clock, limit_ns, _whole_body(pieces))
                 for result in _whole_answer(response.status_code, text, completion):
                     yield result
                 return
             while not completion.ended:
-                piece = await _within(_next(pieces), self._clock, limit_ns)
+                piece = await within(self._clock, limit_ns, _next(pieces))
                 before = completion.progress
                 for data in events.end() if piece is None else events.feed(piece):
                     for result in answer.stamped(completion.receive(data)):
@@ -269,17 +268,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-async def _within(work: Awaitable[T], clock: Clock, instant_ns: int) -> T:
-    """Await until an instant of the clock, then cancel the work and raise TimeoutError."""
-    task, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep_until(instant_ns))
-    try:
-        await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise TimeoutError
-        return task.result()
-    finally:
-        task.cancel()
-        limit.cancel()
-        await asyncio.gather(task, limit, return_exceptions=True)
