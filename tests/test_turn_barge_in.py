@@ -3,9 +3,12 @@
 import pytest
 
 from voice_agent.turn.barge_in import BargeInRules, Evidence, Verdict, decide, should_hold
+from voice_agent.turn.loudness import Loudness
 from voice_agent.turn.wording import is_backchannel, is_open_ended
 
-RULES = BargeInRules(hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450)
+RULES = BargeInRules(
+    hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450, aside_db=9
+)
 
 
 @pytest.mark.parametrize(("speech_ms", "held"), [(0, False), (149, False), (150, True), (900, True)])
@@ -25,6 +28,10 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "Mm-hmm."), Verdict.BACKCHANNEL),
         (Evidence(300, 200, False, ""), Verdict.BACKCHANNEL),
+        (Evidence(900, 300, True, None, -12), None),
+        (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
+        (Evidence(500, 300, False, "stop that", -12), Verdict.BACKCHANNEL),
+        (Evidence(900, 300, True, None, -6), Verdict.INTERRUPT),
     ],
 )
 def test_verdict(evidence: Evidence, verdict: Verdict | None) -> None:
@@ -76,3 +83,19 @@ def test_open_ended(text: str) -> None:
 )
 def test_closed(text: str) -> None:
     assert not is_open_ended(text)
+
+
+def test_loudness_is_relative_to_what_the_user_is_usually_like() -> None:
+    loudness = Loudness()
+    loudness.voiced(-30)
+    assert loudness.relative_db == 0  # nothing is known yet
+    loudness.learn()
+    loudness.begin()
+    assert loudness.relative_db == 0
+    loudness.voiced(-42)
+    assert loudness.relative_db == pytest.approx(-12)
+    for _ in range(20):
+        loudness.begin()
+        loudness.voiced(-20)
+        loudness.learn()
+    assert loudness.relative_db == pytest.approx(0, abs=0.2)

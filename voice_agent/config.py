@@ -138,6 +138,10 @@ class TurnConfig:
     longest_backchannel_ms: int = setting(
         "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
     )
+    aside_db: float = setting(
+        "Speech over a reply so much quieter than the user usually is, is somebody else's talk in the room.",
+        9.0,
+    )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     min_reply_delay_ms: int = setting(
         "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0

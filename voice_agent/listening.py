@@ -13,9 +13,18 @@ from typing import Protocol
 
 import numpy as np
 
-from voice_agent.audio import MODEL_RATE_HZ, MicrophoneFrame, Samples, ms_to_samples, samples_to_ms, silence
+from voice_agent.audio import (
+    MODEL_RATE_HZ,
+    MicrophoneFrame,
+    Samples,
+    dbfs,
+    ms_to_samples,
+    samples_to_ms,
+    silence,
+)
 from voice_agent.clock import Clock
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset
+from voice_agent.turn.loudness import Loudness
 
 JUDGED_SILENCE_MS = 200  # silence behind the speech that the end-of-turn model was found to judge best with
 TAIL_MS = 120  # sound after the last voiced window that the recognizer still gets: final plosives are quiet
@@ -61,6 +70,7 @@ class Listener:
         self._frames: deque[tuple[MicrophoneFrame, int]] = deque()  # with arrival in ns
         self._end_sample = 0
         self._turn_first = 0
+        self.loudness = Loudness()
 
     async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
@@ -73,11 +83,27 @@ class Listener:
         )
         edges: list[Edge] = []
         for probability, first_sample in windows:
-            edges += self.endpointer.window(probability, first_sample)
+            edges += self._window(probability, first_sample)
+        return edges
+
+    def _window(self, probability: float, first_sample: int) -> list[Edge]:
+        edges = self.endpointer.window(probability, first_sample)
         for edge in edges:
             if isinstance(edge, Onset):
                 self._turn_first = max(0, edge.first_sample - self._prefix_samples)
+                self.loudness.begin()
+        if self.endpointer.speaking and probability >= self.endpointer.rules.start_threshold:
+            self.loudness.voiced(dbfs(self._recent(first_sample)))
         return edges
+
+    def _recent(self, first_sample: int) -> Samples:
+        """The newest sound from a sample on."""
+        pieces: list[Samples] = []
+        for frame, _ in reversed(self._frames):
+            pieces.insert(0, _cut(frame, first_sample, self._end_sample))
+            if frame.first_sample <= first_sample:
+                break
+        return np.concatenate(pieces) if pieces else silence(0)
 
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""

@@ -238,6 +238,7 @@ class VoiceSession:
         text = self._turns.transcribed(turn)
         self._keep_timeline(turn.timeline)
         if text:
+            self._listener.loudness.learn()
             self.chat.add_user(turn.turn_id, text)
             self._open_question = None if turn.by_client else turn
         self._answer_open_question()
@@ -276,7 +277,8 @@ class VoiceSession:
         if machine.reply is Reply.HELD:
             since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
             text = self._turns.current.text if self._turns.current else None
-            evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text)
+            loudness_db = self._listener.loudness.relative_db
+            evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text, loudness_db)
             self._carry_out(decide(evidence, self._barge_in))
 
     def _carry_out(self, verdict: Verdict | None) -> None:

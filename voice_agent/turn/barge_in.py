@@ -25,6 +25,7 @@ class BargeInRules:
     verdict_ms: float
     surely_speech_ms: float
     longest_backchannel_ms: float
+    aside_db: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,14 @@ class Evidence:
     """What is known of the speech over the reply so far.
 
     `speech_ms` is voiced sound, `since_hold_ms` time since the hold, `speaking` whether it goes on, `text` the words
-    up to the last pause (None while unknown).
+    up to the last pause (None while unknown), `relative_db` how much louder than the user usually is.
     """
 
     speech_ms: float
     since_hold_ms: float
     speaking: bool
     text: str | None = None
+    relative_db: float = 0.0
 
 
 def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
@@ -48,6 +50,8 @@ def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
 
 def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
     """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold."""
+    if evidence.relative_db <= -rules.aside_db:
+        return _of_an_aside(evidence, rules)
     if evidence.text is not None:
         return _by_words(evidence.text)
     if evidence.speech_ms >= rules.surely_speech_ms:
@@ -56,6 +60,13 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
         return None
     long = evidence.speaking or evidence.speech_ms > rules.longest_backchannel_ms
     return Verdict.INTERRUPT if long else Verdict.BACKCHANNEL
+
+
+def _of_an_aside(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
+    """Somebody further away speaks: not for us, whatever the words; said once it is over, or at the deadline."""
+    if evidence.since_hold_ms < rules.verdict_ms and evidence.speaking:
+        return None
+    return Verdict.BACKCHANNEL
 
 
 def _by_words(text: str) -> Verdict:

@@ -15,4 +15,4 @@ def endpoint_rules(turn: TurnConfig, mode: str) -> EndpointRules:
 
 def barge_in_rules(turn: TurnConfig) -> BargeInRules:
     """The barge-in policy's."""
-    return BargeInRules(turn.hold_ms, turn.verdict_ms, turn.surely_speech_ms, turn.longest_backchannel_ms)
+    return BargeInRules(**{item.name: getattr(turn, item.name) for item in fields(BargeInRules)})
