@@ -1,0 +1,155 @@
+"""One answer through the stages: what overlaps, what waits, what is urgent, and what an abort leaves behind."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.fakes import Fail, FakeEngine, Stall, Step, Voice, Wait
+from voice_agent.audio import PcmChunk
+from voice_agent.clock import NS_PER_MS, ManualClock
+from voice_agent.engine.messages import Speak, SpeakText, Think, ToolCall
+from voice_agent.errors import EngineError, EngineStalled
+from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.speech.thinker import EngineThinker
+from voice_agent.speech.watermark import PassThrough
+
+
+@dataclass
+class Notes:
+    """A sink that writes down what came, and when."""
+
+    clock: ManualClock
+    text_so_far: str = ""
+    chunks: list[PcmChunk] = field(default_factory=list[PcmChunk])
+    stamps_ms: dict[str, int] = field(default_factory=dict[str, int])
+    silent: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+
+    def text(self, delta: str) -> None:
+        self.text_so_far += delta
+
+    async def sound(self, pcm: PcmChunk) -> None:
+        self.chunks.append(pcm)
+
+    def tool_call(self, call: ToolCall) -> None:
+        self.calls.append(call)
+
+    def unspoken(self, start_char: int, end_char: int, language: str) -> None:
+        self.silent.append((start_char, end_char, language))
+
+    def stamp(self, stage: str) -> None:
+        self.stamps_ms.setdefault(stage, self.clock.now_ns() // NS_PER_MS)
+
+
+@dataclass
+class Rig:
+    """A cascade between fake engines."""
+
+    says: Sequence[Step]
+    voice: Voice = field(default_factory=Voice)
+    languages: tuple[str, ...] = ()
+    overlap: bool = True
+
+    async def run(self, for_ms: int = 20_000) -> Answer:
+        self.clock = ManualClock()
+        self.thinker = FakeEngine(self.clock, says=[self.says])
+        self.talker = FakeEngine(self.clock, voice=self.voice)
+        self.notes = Notes(self.clock)
+        self.cascade = Cascade(
+            EngineThinker(self.thinker), self.talker, PassThrough, self.clock, lambda: self.languages, 5
+        )
+        ask = Ask("r", Think("r", 0, [{"role": "user", "content": "?"}]), Speak("r", 0, ""), self.overlap)
+        task = asyncio.create_task(self.cascade.run(ask, self.notes))
+        for _ in range(for_ms // 50):
+            await self.clock.advance_ms(50)
+            if task.done():
+                return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        return Answer("cut", {})
+
+    @property
+    def clauses(self) -> list[str]:
+        pushed = [m for m in self.talker.pushed if isinstance(m, SpeakText)]
+        return [" ".join(word.text for word in message.words) for message in pushed]
+
+
+SLOW = [
+    "The old mill ",
+    Wait(400),
+    "near the river, ",
+    Wait(400),
+    "has a big wheel. ",
+    Wait(400),
+    "It turns.",
+]
+
+
+async def test_speech_begins_while_the_thinker_still_writes() -> None:
+    rig = Rig(SLOW)
+    await rig.run()
+    assert rig.notes.stamps_ms["talker"] < 700
+    assert rig.notes.text_so_far == "The old mill near the river, has a big wheel. It turns."
+    assert " ".join(rig.clauses).split() == rig.notes.text_so_far.split()
+
+
+async def test_without_overlap_each_stage_waits_for_the_end_of_the_one_before() -> None:
+    rig = Rig(SLOW, overlap=False)
+    await rig.run()
+    assert rig.notes.stamps_ms["clause"] >= 1200
+    assert rig.notes.stamps_ms["talker"] >= rig.notes.stamps_ms["clause"]
+
+
+async def test_when_sound_runs_out_the_next_words_leave_before_their_clause_is_whole() -> None:
+    words = [
+        step
+        for word in "one two three four five six seven eight nine ten".split()
+        for step in (word + " ", Wait(150))
+    ]
+    rig = Rig(["Well I see, ", *words], voice=Voice(word_ms=120))
+    await rig.run()
+    assert len(rig.clauses) >= 3
+    assert " ".join(rig.clauses).split() == rig.notes.text_so_far.split()
+
+
+async def test_a_clause_in_a_language_the_voice_has_not_is_marked_and_not_sent() -> None:
+    rig = Rig(["Hello there my friend. ", "안녕하세요 반갑습니다. ", "That was Korean."], languages=("en",))
+    answer = await rig.run()
+    assert answer.reason == "stop"
+    ((start, end, language),) = rig.notes.silent
+    assert language == "ko" and "안녕하세요" in rig.notes.text_so_far[start:end]
+    assert not any("안녕" in clause for clause in rig.clauses)
+
+
+async def test_words_of_all_clauses_point_into_the_written_text() -> None:
+    rig = Rig(["It costs $5.50 today, ", "which is **not** much."])
+    await rig.run()
+    words = [rig.notes.text_so_far[w.start_char : w.end_char] for c in rig.notes.chunks for w in c.words]
+    assert words == ["It", "costs", "$5.50", "today", "which", "is", "not", "much"]
+
+
+@pytest.mark.parametrize("final", [True, False])
+async def test_a_clause_that_cannot_be_spoken_fails_the_reply_only_if_the_engine_says_so(final: bool) -> None:
+    rig = Rig(["Hello."], voice=Voice(steps=[Fail("model_error", final=final)]))
+    if final:
+        with pytest.raises(EngineError):
+            await rig.run()
+        assert not rig.thinker.in_flight() and not rig.talker.in_flight()
+    else:
+        assert (await rig.run()).reason == "stop"
+
+
+async def test_a_stalled_thinker_is_given_up_and_the_talker_is_aborted() -> None:
+    rig = Rig(["Well, ", Stall()])
+    with pytest.raises(EngineStalled):
+        await rig.run()
+    assert not rig.talker.in_flight() and rig.cascade.thinking() == []
+
+
+async def test_cancelling_aborts_both_engines() -> None:
+    rig = Rig(["Well, ", Stall()])
+    assert (await rig.run(for_ms=1000)).reason == "cut"
+    assert rig.thinker.aborted == ["r"] and rig.talker.aborted == ["r"]
+    assert not rig.thinker.in_flight() and not rig.talker.in_flight()
