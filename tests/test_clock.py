@@ -2,7 +2,9 @@
 
 import asyncio
 
-from voice_agent.clock import NS_PER_MS, ManualClock, MonotonicClock
+import pytest
+
+from voice_agent.clock import NS_PER_MS, ManualClock, MonotonicClock, within
 
 
 async def test_sleepers_wake_in_order_at_their_instants() -> None:
@@ -26,3 +28,30 @@ async def test_an_instant_in_the_past_does_not_wait() -> None:
     clock = MonotonicClock()
     await asyncio.wait_for(clock.sleep_until(clock.now_ns() - NS_PER_MS), timeout=1)
     await asyncio.wait_for(ManualClock().sleep_until(0), timeout=1)
+
+
+async def test_within_gives_the_result_or_cancels_the_work_at_the_instant() -> None:
+    clock = ManualClock()
+    forever = asyncio.Event()
+
+    async def work(ms: int) -> str:
+        await clock.sleep_until(ms * NS_PER_MS)
+        return "done"
+
+    in_time = asyncio.create_task(within(clock, 20 * NS_PER_MS, work(10)))
+    too_late = asyncio.create_task(within(clock, 20 * NS_PER_MS, forever.wait()))
+    await clock.advance_ms(30)
+    assert await in_time == "done"
+    with pytest.raises(TimeoutError):
+        await too_late
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_cancelling_within_cancels_the_work() -> None:
+    clock = ManualClock()
+    task = asyncio.create_task(within(clock, NS_PER_MS, asyncio.Event().wait()))
+    await clock.advance_ms(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
