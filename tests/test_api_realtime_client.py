@@ -13,6 +13,7 @@ from tests.realtime_wire import (
     types,
 )
 from voice_agent.api.parse import dotted_names
+from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.schema import EVENTS, SessionPatch
 from voice_agent.events import (
     AddText,
@@ -22,6 +23,8 @@ from voice_agent.events import (
     ClearOutput,
     CommitInput,
     CreateReply,
+    SessionError,
+    SessionSettings,
     TextAdded,
 )
 
@@ -268,3 +271,18 @@ def test_receive_never_raises_for_any_event(
     wire.receive(json.dumps(event))
     for text in [*wire.events_to_send(), *wire.opening()]:
         assert json.loads(text)["event_id"]
+
+
+def test_a_refused_item_is_forgotten_and_its_error_names_the_clients_event() -> None:
+    protocol = RealtimeProtocol("s", "m", SessionSettings("", "v"))
+    for number in range(200):
+        item = {"type": "function_call_output", "call_id": "unknown", "output": "1"}
+        text = json.dumps({"type": "conversation.item.create", "event_id": f"e{number}", "item": item})
+        (command,) = protocol.receive(text)
+        assert isinstance(command, AddToolResult) and command.client_event_id == f"e{number}"
+        refusal = SessionError(
+            "invalid_value", "no", "item.call_id", command.client_event_id, command.item_id
+        )
+        (frame,) = protocol.translate(refusal)
+        assert json.loads(frame)["error"]["event_id"] == f"e{number}"
+        assert protocol.events_to_send() == []

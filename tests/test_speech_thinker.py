@@ -30,7 +30,7 @@ from tests.scripted_thinker import (
 from voice_agent.clock import ManualClock, MonotonicClock
 from voice_agent.engine.messages import Failed, Finished, TextDelta, Think, ToolCall
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.speech.completion import Completion, EventStream, ThinkResult, ToolMarkup
+from voice_agent.speech.completion import Completion, EventStream, Surrogates, ThinkResult, ToolMarkup
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "book", "parameters": {}}}]
@@ -472,3 +472,20 @@ def test_no_json_whatsoever_breaks_the_completion(chunk: Any):
     results = completion.receive(json.dumps(chunk)) + completion.finish()
     assert sum(isinstance(result, Finished | Failed) for result in results) == 1
     assert completion.receive(json.dumps(chunk)) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["A \ud83d", "\ude00 b"], "A \U0001f600 b"),
+        (["\ud83d", "\ude00"], "\U0001f600"),
+        (["A \ud83d", "b"], "A \ufffdb"),
+        (["end \ud83d"], "end \ufffd"),
+        (["\ude00 start"], "\ufffd start"),
+    ],
+)
+def test_a_character_cut_in_halves_over_two_chunks_is_joined(pieces: list[str], text: str) -> None:
+    surrogates = Surrogates()
+    joined = "".join(surrogates.feed(piece) for piece in pieces) + surrogates.end()
+    assert joined == text
+    joined.encode()

@@ -13,6 +13,7 @@ from voice_agent.api.data_channel import join_channel
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.clock import NS_PER_S, Clock
 from voice_agent.config import SessionConfig
+from voice_agent.errors import MediaError
 from voice_agent.events import SessionCommand, SessionError, SessionEvent
 from voice_agent.media.peer import Peer
 from voice_agent.session import VoiceSession
@@ -66,6 +67,7 @@ class BrowserCall:
         self._queue = queue
         self._closed = asyncio.Event()
         self._end_reason = ""
+        self._ending = False
         self._task: asyncio.Task[None] | None = None
         peer.channel.on_refused = lambda error: queue.put(SessionError(error.code, str(error), error.param))
 
@@ -85,7 +87,8 @@ class BrowserCall:
     async def close(self, reason: str) -> None:
         """End the call and wait until all of it is freed."""
         self._end_reason = self._end_reason or reason
-        if self._task and not self._task.done():
+        if self._task and not self._ending:
+            self._ending = True  # a second cancel would interrupt the freeing
             self._task.cancel()
         await self.wait_closed()
 
@@ -113,34 +116,43 @@ class BrowserCall:
             await self._talk(limits, clock)
         except asyncio.CancelledError:
             self._end_reason = self._end_reason or "cancelled"
+        except MediaError:
+            self._end_reason = self._end_reason or await self._peer.closed()
         except Exception:
             self._end_reason = "internal_error"
             logger.exception("call %s failed", self._session.session_id)
         finally:
-            await asyncio.shield(self._peer.close())
-            logger.info("call %s ended: %s", self._session.session_id, self._end_reason)
-            self._closed.set()
+            self._ending = True
+            try:
+                await self._peer.close()
+            finally:
+                logger.info("call %s ended: %s", self._session.session_id, self._end_reason)
+                self._closed.set()
 
     async def _talk(self, limits: SessionConfig, clock: Clock) -> None:
         """Run all parts; the first that ends says why the call ends."""
         await self._peer.connected()
         logger.info("call %s connected", self._session.session_id)
         parts: dict[asyncio.Task[Any], str] = {
+            asyncio.create_task(self._until_gone()): "peer gone",
             asyncio.create_task(self._session.run()): "microphone ended",
             asyncio.create_task(join_channel(self._peer.channel, self, self._protocol)): "events ended",
-            asyncio.create_task(self._peer.closed()): "peer gone",
             asyncio.create_task(self._queue.overflowed.wait()): "events not taken",
             asyncio.create_task(self._watch(limits, clock)): "time is over",
         }
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            first = next(iter(done))
+            first = next(task for task in parts if task in done)
             self._end_reason = self._end_reason or parts[first]
             first.result()
         finally:
             for task in parts:
                 task.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+
+    async def _until_gone(self) -> None:
+        """Return when the peer is closed, with its reason noted."""
+        self._end_reason = self._end_reason or await self._peer.closed()
 
     async def _watch(self, limits: SessionConfig, clock: Clock) -> None:
         """Return when the call has been silent or has lasted for too long."""

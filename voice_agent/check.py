@@ -50,9 +50,12 @@ async def check(config: Config, tell: Callable[[str], None]) -> int:
     ears = SharedEars.load(store)
     try:
         async with running_engines(config, store, clock, tell) as engines:
-            await start_engines(engines)
+            await start_engines(engines, config)
             question = await _spoken(engines, QUESTION)
             return await _converse(config, engines, ears, question, tell)
+    except TimeoutError:
+        tell(f"failed: nothing was answered within {PATIENCE_S:.0f} s")
+        return 1
     finally:
         ears.close()
 
@@ -73,7 +76,7 @@ async def _converse(
             lambda: engines.languages,
             config.thinker.stall_s,
         ),
-        ears=ears.ears(),
+        ears=ears.ears(output.sound if config.turn.cancel_echo else None),
         output=output,
         clock=clock,
         turn=config.turn,

@@ -143,6 +143,9 @@ class TurnConfig:
         9.0,
     )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
+    cancel_echo: bool = setting(
+        "Take the reply's own sound out of the microphone: not every client does, and none at once.", True
+    )
     min_reply_delay_ms: int = setting(
         "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0
     )

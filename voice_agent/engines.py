@@ -35,6 +35,11 @@ class Engines:
         """Why not ready; empty when ready."""
         return self.thinker_process.reasons() + self.speech_process.reasons()
 
+    def voices(self, first: str) -> tuple[str, ...]:
+        """The voices there are, the configured one first; once ready."""
+        named = tuple(self.speech_process.describe.get("voices", ()))
+        return (first, *(name for name in named if name != first)) if first else named
+
     @property
     def languages(self) -> tuple[str, ...]:
         """What the voice can speak, once ready."""
@@ -138,14 +143,17 @@ async def running_engines(
         yield Engines(thinker_process, speech_process, thinker)
 
 
-async def start_engines(engines: Engines) -> None:
-    """Wait until both are warm. Raises EngineStartFailed with what to do."""
+async def start_engines(engines: Engines, config: Config) -> None:
+    """Wait until both are warm. Raises EngineStartFailed with what to do, ConfigError for an unknown voice."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(engines.thinker_process.start())
             group.create_task(engines.speech_process.start())
     except* EngineError as failures:
         raise failures.exceptions[0] from None
+    voices = engines.voices("")
+    if config.talker.voice and config.talker.voice not in voices:
+        raise ConfigError(f"talker.voice: {config.talker.voice!r} is none of {', '.join(voices)}")
 
 
 def _remote(config: Config, clock: Clock) -> RemoteThinker:

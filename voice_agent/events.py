@@ -159,6 +159,7 @@ class SessionError:
     message: str
     param: str | None = None
     client_event_id: str | None = None
+    item_id: str | None = None  # of the item that was refused
 
 
 SessionEvent = (
@@ -218,6 +219,7 @@ class AddText:
     item_id: str
     role: Literal["user", "system", "assistant"]
     text: str
+    client_event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,7 @@ class AddToolResult:
     item_id: str
     call_id: str
     output: str
+    client_event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ Sound is kept for one turn at its longest, so that a recognizer can have it from
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from voice_agent.audio import (
 from voice_agent.clock import Clock
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset
 from voice_agent.turn.loudness import Loudness
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 JUDGED_SILENCE_MS = 200  # silence behind the speech that the end-of-turn model was found to judge best with
 TAIL_MS = 120  # sound after the last voiced window that the recognizer still gets: final plosives are quiet
@@ -46,14 +50,27 @@ class EndOfTurnModel(Protocol):
         ...
 
 
+class EchoRemover(Protocol):
+    """Takes the reply's own sound out of the microphone (media.echo.EchoCanceller)."""
+
+    def played_with(self, count: int) -> Samples | None:
+        """What was played beside the next `count` samples; None while no echo can be in them."""
+        ...
+
+    def clean(self, samples: Samples, played: Samples) -> Samples:
+        """The samples without its echo; runs on the detector's thread."""
+        ...
+
+
 @dataclass(frozen=True)
 class Ears:
-    """What listening needs: the detector (one a session), the shared end-of-turn model, and the threads."""
+    """What listening needs: the detector and the echo remover (one a session), the shared model, and the threads."""
 
     detector: VoiceDetector
     end_of_turn: EndOfTurnModel
     detector_thread: Executor
     judge_thread: Executor
+    echo: EchoRemover | None = None
 
 
 class Listener:
@@ -70,20 +87,21 @@ class Listener:
         self._frames: deque[tuple[MicrophoneFrame, int]] = deque()  # with arrival in ns
         self._end_sample = 0
         self._turn_first = 0
+        self._unseen_samples = 0  # that the detector was not asked about
         self.loudness = Loudness()
 
     async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
-        self._keep(frame)
+        arrival_ns = self._clock.now_ns()
+        frame = await self._without_echo(frame)
+        self._keep(frame, arrival_ns)
         if not detect:
+            self._unseen_samples += len(frame.samples)
             return []
-        loop = asyncio.get_running_loop()
-        windows = await loop.run_in_executor(
-            self._ears.detector_thread, self._ears.detector.push, frame.samples
-        )
+        windows = await self._on_detector_thread(self._ears.detector.push, frame.samples)
         edges: list[Edge] = []
         for probability, first_sample in windows:
-            edges += self._window(probability, first_sample)
+            edges += self._window(probability, self._unseen_samples + first_sample)
         return edges
 
     def _window(self, probability: float, first_sample: int) -> list[Edge]:
@@ -104,6 +122,18 @@ class Listener:
             if frame.first_sample <= first_sample:
                 break
         return np.concatenate(pieces) if pieces else silence(0)
+
+    async def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
+        """The frame as it came, unless what we played can be heard in it."""
+        echo = self._ears.echo
+        played = echo.played_with(len(frame.samples)) if echo else None
+        if echo is None or played is None:
+            return frame
+        return replace(frame, samples=await self._on_detector_thread(echo.clean, frame.samples, played))
+
+    async def _on_detector_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._ears.detector_thread, partial(work, *args, **kwargs))
 
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""
@@ -148,8 +178,8 @@ class Listener:
                 return arrival_ns
         return self._frames[0][1] if self._frames else self._clock.now_ns()
 
-    def _keep(self, frame: MicrophoneFrame) -> None:
-        self._frames.append((frame, self._clock.now_ns()))
+    def _keep(self, frame: MicrophoneFrame, arrival_ns: int) -> None:
+        self._frames.append((frame, arrival_ns))
         self._end_sample = frame.first_sample + len(frame.samples)
         while self._frames and self._frames[0][0].first_sample < self._end_sample - self._keep_samples:
             self._frames.popleft()

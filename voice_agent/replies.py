@@ -102,7 +102,8 @@ class Replies:
     def _begin(self, ask: Ask, timeline: TurnTimeline) -> ReplyRun:
         """Set a reply going, unheard for now."""
         run = ReplyRun(self._ports, ask, timeline)
-        self._tasks[run.reply_id] = self._spawn(self._live_through(run))
+        task = self._tasks[run.reply_id] = self._spawn(self._live_through(run))
+        task.add_done_callback(lambda _: self._tasks.pop(run.reply_id, None))
         return run
 
     def _start(self, run: ReplyRun, turn_id: str | None) -> None:
@@ -113,13 +114,10 @@ class Replies:
         run.go_live(turn_id)
 
     async def _live_through(self, run: ReplyRun) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                watcher = group.create_task(run.watch_sound())
-                await run.run()
-                watcher.cancel()
-        finally:
-            self._tasks.pop(run.reply_id, None)
+        async with asyncio.TaskGroup() as group:
+            watcher = group.create_task(run.watch_sound())
+            await run.run()
+            watcher.cancel()
         self._chat.finish(run.reply_id)
         if self.current is run:
             self.current = None
@@ -133,7 +131,8 @@ class Replies:
             case ReplyText() if self.current and self.current.reply_id == event.reply_id:
                 self._chat.add_assistant(event.reply_id, self.current.text_so_far)
             case ReplyToolCall():
-                self._chat.add_call(event.call_id, event.call_id, event.name, event.arguments)
+                item_id = f"{event.reply_id}.{event.call_id}"
+                self._chat.add_call(item_id, event.call_id, event.name, event.arguments)
             case _:
                 pass
         self._emit(event)

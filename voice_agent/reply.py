@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
+from msgspec import structs
+
 from voice_agent.audio import AudioOutput, PcmChunk, samples_to_ms
 from voice_agent.clock import NS_PER_MS, Clock
 from voice_agent.engine.messages import Speak, Think, ToolCall
@@ -68,12 +70,15 @@ class ReplyRun:
         self.metadata: dict[str, str] | None = None
         self._rate_hz = 0
         self._wrote_sound = False
+        self._stopped = False
         self._unspoken: UnsupportedLanguage | None = None
 
     # the sink
 
     def text(self, delta: str) -> None:
         """Take written text; told at once when live."""
+        if self._stopped:
+            return
         self.text_so_far += delta
         self.heard.add_text(delta)
         if self.live.is_set():
@@ -84,6 +89,8 @@ class ReplyRun:
         await self.live.wait()
         if not self._wrote_sound:
             await self._ports.clock.sleep_until(self._not_before_ns())
+        if self._stopped:
+            return  # the reader was awake already when the reply was stopped
         self.heard.add_words(pcm.words)
         self._rate_hz = pcm.rate_hz
         self._wrote_sound = True
@@ -91,6 +98,10 @@ class ReplyRun:
 
     def tool_call(self, call: ToolCall) -> None:
         """Take a function call; told once live, so that no tool runs before the turn is certain."""
+        if self._stopped:
+            return
+        # an id of our own: some Thinkers give every first call the same one
+        call = structs.replace(call, call_id=f"call_{token_hex(10)}")
         self.tool_calls.append(call)
         if self.live.is_set():
             self._tell_call(call)
@@ -98,7 +109,7 @@ class ReplyRun:
     def unspoken(self, start_char: int, end_char: int, language: str) -> None:
         """A clause has captions only; say so once and go on."""
         self.heard.skip(start_char, end_char)
-        if not self._unspoken:
+        if not self._unspoken and not self._stopped:
             self._unspoken = UnsupportedLanguage(f"the voice does not speak {language!r}: captions only")
             if self.live.is_set():
                 self._tell_unspoken()
@@ -116,7 +127,7 @@ class ReplyRun:
         emit = self._ports.emit
         self.timeline.turn_id = turn_id
         self.timeline.reply_id = self.reply_id
-        emit(ReplyStarted(self.reply_id, turn_id, self.metadata))
+        emit(ReplyStarted(self.reply_id, turn_id, self.metadata, self._ask.speak is None))
         self.live.set()
         if self.text_so_far:
             emit(ReplyText(self.reply_id, self.text_so_far))
@@ -142,6 +153,7 @@ class ReplyRun:
     def stop(self, reason: str) -> str:
         """Drop what was not played; returns the text that was heard. The task's owner cancels `run` besides."""
         emit = self._ports.emit
+        self._stopped = True
         played = self._ports.output.flush() if self._wrote_sound else 0
         heard = self.heard.at(played)
         self.timeline.heard_text = heard

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,13 +29,14 @@ from voice_agent.api.auth import Access
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
-from voice_agent.config import Config
+from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
 from voice_agent.errors import BusyError, ConfigError
 from voice_agent.events import SessionSettings
 from voice_agent.listening import Ears
+from voice_agent.media.echo import EchoCanceller, PlayedSound
 from voice_agent.media.end_of_turn import EndOfTurn
-from voice_agent.media.peer import Peer
+from voice_agent.media.peer import Peer, PeerLimits
 from voice_agent.media.vad import SileroNetwork, Vad
 from voice_agent.models.store import Store
 from voice_agent.session import SessionParts, VoiceSession
@@ -63,9 +65,10 @@ class SharedEars:
             judge_thread=ThreadPoolExecutor(1, "end-of-turn"),
         )
 
-    def ears(self) -> Ears:
-        """A session's own ears."""
-        return Ears(Vad(self.silero), self.end_of_turn, self.detector_thread, self.judge_thread)
+    def ears(self, played: PlayedSound | None) -> Ears:
+        """A session's own ears; deaf to the echo of what it plays, if that is given."""
+        echo = EchoCanceller(played) if played else None
+        return Ears(Vad(self.silero), self.end_of_turn, self.detector_thread, self.judge_thread, echo)
 
     def close(self) -> None:
         """End both threads."""
@@ -104,7 +107,12 @@ class Agent:
         protocol = RealtimeProtocol(request.call_id, self._config.server.served_model_name, settings)
         if request.session:
             settings = settings_with(settings, protocol.configure(request.session))
-        peer = Peer(self._stun, self._clock)
+        voices = self._engines.voices(self._config.talker.voice)
+        if settings.voice not in voices:
+            settings = replace(settings, voice=voices[0])
+        protocol.adopt(settings)
+        limits = PeerLimits(connect_ms=round(1000 * self._config.session.connect_timeout_s))
+        peer = Peer(self._stun, self._clock, limits=limits)
         try:
             answer = await peer.answer(request.offer_sdp)
         except BaseException:
@@ -114,12 +122,13 @@ class Agent:
         parts = SessionParts(
             recognizer=self._engines.thinker_process,
             cascade=self._cascade,
-            ears=self._ears.ears(),
+            ears=self._ears.ears(peer.output.sound if self._config.turn.cancel_echo else None),
             output=peer.output,
             clock=self._clock,
             turn=self._config.turn,
             conversation=self._config.session,
             language=self._config.recognizer.language,
+            voices=self._engines.voices(self._config.talker.voice),
         )
         session = VoiceSession(request.call_id, parts, settings, peer.microphone(), queue.put)
         call = BrowserCall(peer, answer, session, protocol, queue)
@@ -203,7 +212,7 @@ async def _run(
 ) -> None:
     """HTTP from the first moment; engines beside it; whichever fails ends both."""
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
-    starting = asyncio.create_task(start_engines(engines), name="engines")
+    starting = asyncio.create_task(start_engines(engines, config), name="engines")
     try:
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -267,11 +276,23 @@ def url_of(config: Config, listening: socket.socket) -> str:
     return f"{scheme}://{name}:{port}"
 
 
-def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
+def _check_certificate(server: ServerConfig) -> None:
     for name in ("tls_cert", "tls_key"):
-        path = getattr(config.server, name)
+        path = getattr(server, name)
         if path and not Path(path).is_file():
             raise ConfigError(f"server.{name}: {path} is not a file")
+    if server.tls_cert:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                server.tls_cert, server.tls_key
+            )
+        except (ssl.SSLError, OSError) as error:
+            message = "they are no PEM certificate chain and its private key"
+            raise ConfigError(f"server.tls_cert and server.tls_key: {message} ({error})") from error
+
+
+def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
+    _check_certificate(config.server)
     return uvicorn.Config(
         app,
         log_config=None,

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from voice_agent.audio import AudioOutput, MicrophoneFrame
+from voice_agent.audio import AudioOutput, MicrophoneFrame, dbfs
 from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
@@ -39,7 +39,7 @@ from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.chat import Chat, Item, Role
+from voice_agent.speech.chat import Chat, Item
 from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
@@ -49,7 +49,9 @@ from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
 
 logger = logging.getLogger(__name__)
 
+ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
 SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
+KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is heard, and said so
 KEPT_TIMELINES = 100
 
 
@@ -65,6 +67,7 @@ class SessionParts:
     turn: TurnConfig
     conversation: SessionConfig
     language: str = ""
+    voices: tuple[str, ...] = ()  # that may be chosen; another name means the default
 
 
 class VoiceSession:
@@ -93,7 +96,7 @@ class VoiceSession:
         self._emit = emit
         self._endpointer = Endpointer(endpoint_rules(parts.turn, settings.turn_detection))
         self._listener = Listener(
-            parts.ears, self._endpointer, parts.clock, parts.turn.prefix_ms, parts.turn.longest_ms
+            parts.ears, self._endpointer, parts.clock, parts.turn.prefix_ms, KEPT_SOUND_MS
         )
         turn_ports = TurnPorts(
             parts.recognizer,
@@ -138,8 +141,15 @@ class VoiceSession:
             by_hand = self.settings.turn_detection == "none"
             for edge in await self._listener.hear(frame, detect=not by_hand):
                 self._on_edge(edge)
-            if not by_hand:
+            if by_hand:
+                self._follow_by_hand(frame)
+            else:
                 self._judge_overlap()
+
+    def _follow_by_hand(self, frame: MicrophoneFrame) -> None:
+        """Push to talk: loud sound is activity, though nobody asks the voice detector."""
+        if dbfs(frame.samples) > ACTIVE_DBFS:
+            self._active_ns = self._parts.clock.now_ns()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._group is not None
@@ -160,6 +170,7 @@ class VoiceSession:
         self._active_ns = self._parts.clock.now_ns()
         match edge:
             case Onset():
+                self._end_late_turn(forced=True)
                 self._do(Event.ONSET)
             case Pause():
                 self._do(Event.PAUSE, edge)
@@ -191,13 +202,18 @@ class VoiceSession:
                     self._parts.output.resume()
                 case Action.CANCEL:
                     self._stop_reply("turn_detected" if event is Event.INTERRUPT else "client_cancelled")
-                case Action.FORGET_TURN if isinstance(edge, TurnEnd) and not self.settings.interrupt_response:
+                case Action.FORGET_TURN if isinstance(edge, TurnEnd) and self._was_meant():
                     self._commit(edge)
                 case _:
                     self._forget_turn()
         if event is Event.OVER:
             self._answering = None
             self._answer_open_question()
+
+    def _was_meant(self) -> bool:
+        """Whether a turn that ends beside a reply counts: it was announced, or nothing may interrupt the reply."""
+        turn = self._turns.current
+        return bool(turn and turn.announced) or not self.settings.interrupt_response
 
     def _work_ahead(self, pause: Pause) -> None:
         if self.settings.overlap:
@@ -240,7 +256,7 @@ class VoiceSession:
         if text:
             self._listener.loudness.learn()
             self.chat.add_user(turn.turn_id, text)
-            self._open_question = None if turn.by_client else turn
+            self._open_question = None if turn.by_client or self._waiting else turn
         self._answer_open_question()
         self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
         command, self._waiting = self._waiting, None
@@ -266,9 +282,7 @@ class VoiceSession:
     def _judge_overlap(self) -> None:
         """Speech over a reply: hold it, then decide what the speech was."""
         machine = self.machine
-        if self._late_end and machine.reply is not Reply.HELD:
-            end, self._late_end = self._late_end, None
-            self._do(Event.TURN_END, end)
+        self._end_late_turn()
         if machine.user is User.SILENT or not self.settings.interrupt_response:
             return
         speech_ms = self._endpointer.voiced_ms
@@ -280,6 +294,16 @@ class VoiceSession:
             loudness_db = self._listener.loudness.relative_db
             evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text, loudness_db)
             self._carry_out(decide(evidence, self._barge_in))
+
+    def _end_late_turn(self, *, forced: bool = False) -> None:
+        """End the turn whose end had to wait for a verdict; who speaks again (`forced`) means to interrupt."""
+        if not self._late_end or (self.machine.reply is Reply.HELD and not forced):
+            return
+        end, self._late_end = self._late_end, None
+        if self.machine.reply is Reply.HELD:
+            self._carry_out(Verdict.INTERRUPT)
+        if self.machine.can(Event.TURN_END):
+            self._do(Event.TURN_END, end)
 
     def _carry_out(self, verdict: Verdict | None) -> None:
         if verdict is Verdict.BACKCHANNEL:
@@ -297,10 +321,8 @@ class VoiceSession:
         match command:
             case UpdateSettings(changes=changes):
                 self._update(changes)
-            case AddText(item_id=item_id, role=role, text=text):
-                self._add_text(item_id, role, text)
-            case AddToolResult():
-                self._add_result(command)
+            case AddText() | AddToolResult():
+                self._add_item(command)
             case CreateReply():
                 self._create_reply(command)
             case CancelReply():
@@ -312,40 +334,60 @@ class VoiceSession:
             case CommitInput():
                 self._commit_by_client(command)
 
-    def _add_text(self, item_id: str, role: Role, text: str) -> None:
-        if self.chat.insert(Item(item_id, "message", text, role)):
-            self._emit(TextAdded(item_id, role, text))
+    def _add_item(self, command: AddText | AddToolResult) -> None:
+        """A typed item; what was thought ahead did not know it."""
+        self._replies.throw_away_ahead()
+        item_id = command.item_id
+        if isinstance(command, AddText):
+            role, text = command.role, command.text
+            added = self.chat.insert(Item(item_id, "message", text, command.role))
+            code, param = "item_create_duplicate_item_id", "item.id"
+            message = f"there is an item {item_id!r} already"
         else:
-            self._emit(
-                SessionError(
-                    "item_create_duplicate_item_id", f"there is an item {item_id!r} already", "item.id"
-                )
-            )
-
-    def _add_result(self, result: AddToolResult) -> None:
-        if self.chat.add_result(result.item_id, result.call_id, result.output):
-            self._emit(TextAdded(result.item_id, "tool", result.output))
-        else:
-            message = f"no function call {result.call_id!r} waits for a result"
-            self._emit(SessionError("invalid_value", message, "item.call_id"))
+            role, text = "tool", command.output
+            added = self.chat.add_result(item_id, command.call_id, command.output)
+            code, param = "invalid_value", "item.call_id"
+            message = f"no function call {command.call_id!r} waits for a result"
+        event_id = command.client_event_id
+        refusal = SessionError(code, message, param, event_id, item_id)
+        self._emit(TextAdded(item_id, role, text) if added else refusal)
 
     def _update(self, changes: dict[str, Any]) -> None:
-        self.settings = replace(self.settings, **changes)
+        self._replies.throw_away_ahead()  # it was thought under the old settings
+        self.settings = replace(self.settings, **self._with_known_voice(changes))
+        by_hand = self.settings.turn_detection == "none"
+        if self.machine.reply is Reply.HELD and (by_hand or not self.settings.interrupt_response):
+            self._do(Event.BACKCHANNEL)
+        if by_hand and self.machine.user is not User.SILENT:
+            self._do(Event.CLEAR)
         self._endpointer.rules = endpoint_rules(self._parts.turn, self.settings.turn_detection)
         self._emit(SettingsChanged(self.settings))
 
+    def _with_known_voice(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Clients of other servers name voices of theirs: they get ours, and see so in the echo."""
+        voices = self._parts.voices
+        unknown = voices and changes.get("voice", voices[0]) not in voices
+        return changes | {"voice": voices[0]} if unknown else changes
+
     def _create_reply(self, command: CreateReply) -> None:
         if self._turns.unheard:
-            self._waiting = command  # it means the words that were just committed
+            if self._waiting:
+                code = "conversation_already_has_active_response"
+                self._complain(code, "A reply to the words just committed was asked for already.", command)
+            self._waiting = self._waiting or command  # it means the words that were just committed
             return
         self._open_question = None
         if self._replies.current:
             self._do(Event.CANCEL)
         timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
         self._keep_timeline(timeline)
+        command = replace(command, changes=self._with_known_voice(command.changes))
         self._replies.create(self.settings, command, timeline)
 
     def _cancel_by_client(self, command: CancelReply) -> None:
+        if self._waiting and not command.reply_id:
+            self._waiting = None
+            return
         run = self._replies.current
         if not run or (command.reply_id is not None and run.reply_id != command.reply_id):
             self._complain(
@@ -364,11 +406,15 @@ class VoiceSession:
         self._emit(InputCleared())
 
     def _commit_by_client(self, command: CommitInput) -> None:
+        self._late_end = None
         if self._listener.turn_ms < SHORTEST_COMMIT_MS:
             self._complain(
                 "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
             )
             return
+        if self._listener.turn_ms > KEPT_SOUND_MS:
+            message = f"only the last {KEPT_SOUND_MS // 1000} s of the audio were kept"
+            self._complain("input_audio_buffer_overflow", message, command)
         if self._replies.current and self.machine.can(Event.CANCEL):
             self._do(Event.CANCEL)
         if self.machine.user is User.SILENT:
@@ -378,7 +424,7 @@ class VoiceSession:
         self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
 
-    def _complain(self, code: str, message: str, command: CancelReply | CommitInput) -> None:
+    def _complain(self, code: str, message: str, command: CancelReply | CommitInput | CreateReply) -> None:
         self._emit(SessionError(code, message, client_event_id=command.client_event_id))
 
     # the inside, seen from outside

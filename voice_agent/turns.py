@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
+import numpy as np
+
 from voice_agent.audio import MODEL_RATE_HZ, Samples
 from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient
@@ -28,7 +30,26 @@ from voice_agent.metrics import TurnTimeline
 from voice_agent.turn.endpoint import Pause, TurnEnd
 
 RECOGNIZER_LIMIT_S = 15.0  # a 28 s turn takes 6 s on a busy laptop; after that nobody waits for an answer
+LONGEST_PIECE_SAMPLES = 28 * MODEL_RATE_HZ
+CUT_SEARCH_SAMPLES = 4 * MODEL_RATE_HZ
+QUIET_SAMPLES = MODEL_RATE_HZ // 25  # 40 ms
 COMMIT = "commit"  # why a turn ended: the client said so, and no voice detector has a word in it
+
+
+def pieces(samples: Samples) -> list[Samples]:
+    """Cut sound to what a recognizer hears at once, each cut at the quietest place near its end."""
+    cut_pieces: list[Samples] = []
+    while len(samples) > LONGEST_PIECE_SAMPLES:
+        first = LONGEST_PIECE_SAMPLES - CUT_SEARCH_SAMPLES
+        row = (
+            np.abs(samples[first:LONGEST_PIECE_SAMPLES].astype(np.int32))
+            .reshape(-1, QUIET_SAMPLES)
+            .sum(axis=1)
+        )
+        cut = first + int(row.argmin()) * QUIET_SAMPLES
+        cut_pieces.append(samples[:cut])
+        samples = samples[cut:]
+    return [*cut_pieces, samples]
 
 
 @dataclass
@@ -177,14 +198,16 @@ class Turns:
     async def _judge(self, turn: UserTurn, pause: Pause) -> None:
         turn.probability = await self._ports.listener.finished_probability(pause.last_voiced_sample)
         self._ports.listener.endpointer.judged(pause.number, turn.probability)
-        self._ports.understood(turn)
+        if not turn.committed:
+            self._ports.understood(turn)
 
     async def _recognize(self, turn: UserTurn, pause: Pause, samples: Samples) -> None:
+        limit_s = RECOGNIZER_LIMIT_S * len(pieces(samples))
+        limit_ns = self._ports.clock.now_ns() + int(limit_s * NS_PER_S)
         try:
-            limit_ns = self._ports.clock.now_ns() + int(RECOGNIZER_LIMIT_S * NS_PER_S)
             text = await within(self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples))
         except TimeoutError:
-            text, turn.error = "", EngineStalled(f"the recognizer took over {RECOGNIZER_LIMIT_S:g} s")
+            text, turn.error = "", EngineStalled(f"the recognizer took over {limit_s:g} s")
         except EngineError as error:
             text, turn.error = "", error
         turn.text = text
@@ -192,6 +215,11 @@ class Turns:
         self._ports.understood(turn)
 
     async def _transcribe(self, turn_id: str, samples: Samples) -> str:
+        """The words of a turn, of a very long one piece by piece."""
+        texts = [await self._transcribe_piece(turn_id, piece) for piece in pieces(samples)]
+        return " ".join(text for text in texts if text)
+
+    async def _transcribe_piece(self, turn_id: str, samples: Samples) -> str:
         recognizer = self._ports.recognizer
         pcm = samples.astype("<i2").tobytes()
         request = Transcribe(turn_id, recognizer.next_epoch(), pcm, self._ports.language or None)

@@ -108,9 +108,7 @@ class RealtimeProtocol:
             PlayoutCleared: lambda event: self._of_reply(event, lambda reply: reply.playout("cleared")),
             ReplyTruncated: lambda event: self._of_reply(event, lambda reply: reply.truncate(event)),
             ReplyDone: lambda event: self._of_reply(event, lambda reply: reply.close(event)),
-            SessionError: lambda event: [
-                _error(event.code, event.message, event.param, event.client_event_id)
-            ],
+            SessionError: self._session_error,
         }
 
     def configure(self, session: str) -> dict[str, Any]:
@@ -119,6 +117,10 @@ class RealtimeProtocol:
         Raises RemoteProtocolError, nothing applied.
         """
         return self._session.update(parse_session(session))
+
+    def adopt(self, settings: SessionSettings) -> None:
+        """The session as it really is, before it starts."""
+        self._session.adopt(settings)
 
     def opening(self) -> list[str]:
         """session.created: the first thing a client hears, with the session as it is now."""
@@ -163,7 +165,7 @@ class RealtimeProtocol:
             raise RemoteProtocolError(
                 "rate_limit_exceeded", "Too many items at once; wait for them to be added."
             )
-        command, item = _command_for(item_id, event.item)
+        command, item = _command_for(item_id, event.item, event.event_id)
         self._pending[item_id] = item
         return [command]
 
@@ -267,6 +269,11 @@ class RealtimeProtocol:
         item = self._pending.pop(event.item_id, None) or typed_item(event.item_id, event.role, event.text)
         return [] if event.item_id in self._items else self._items.add_whole(item)
 
+    def _session_error(self, event: SessionError) -> list[Json]:
+        if event.item_id is not None:
+            self._pending.pop(event.item_id, None)
+        return [_error(event.code, event.message, event.param, event.client_event_id)]
+
     def _settings_changed(self, event: SettingsChanged) -> list[Json]:
         self._session.adopt(event.settings)
         return [{"type": "session.updated", "session": self._session.full()}]
@@ -305,7 +312,7 @@ def _error(code: str, message: str, param: str | None, client_event_id: str | No
     return {"type": "error", "error": error}
 
 
-def _command_for(item_id: str, item: NewItem) -> tuple[SessionCommand, Json]:
+def _command_for(item_id: str, item: NewItem, event_id: str | None) -> tuple[SessionCommand, Json]:
     """A new item's command and its shape on the wire; raises RemoteProtocolError."""
     if item.type == "function_call_output":
         if item.call_id is None or item.output is None:
@@ -313,7 +320,7 @@ def _command_for(item_id: str, item: NewItem) -> tuple[SessionCommand, Json]:
             raise RemoteProtocolError(
                 "missing_required_parameter", f"Missing required parameter: '{param}'.", param
             )
-        command = AddToolResult(item_id, item.call_id, item.output)
+        command = AddToolResult(item_id, item.call_id, item.output, event_id)
         return command, result_item(item_id, item.call_id, item.output)
     if item.type != "message":
         raise RemoteProtocolError(
@@ -325,7 +332,7 @@ def _command_for(item_id: str, item: NewItem) -> tuple[SessionCommand, Json]:
             "missing_required_parameter", f"Missing required parameter: '{param}'.", param
         )
     text = _text_of(item)
-    return AddText(item_id, item.role, text), typed_item(item_id, item.role, text)
+    return AddText(item_id, item.role, text, event_id), typed_item(item_id, item.role, text)
 
 
 def _text_of(item: NewItem) -> str:

@@ -32,6 +32,7 @@ from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 from voice_agent.audio import FRAME_MS, OPUS_RATE_HZ, Samples, silence
+from voice_agent.bench.echo import EchoPath
 from voice_agent.bench.sound import WINDOW_SAMPLES, ReceivedSound, first_voiced, last_voiced, levels
 from voice_agent.clock import NS_PER_MS, Clock
 from voice_agent.errors import BusyError, MediaError, RemoteProtocolError
@@ -39,6 +40,7 @@ from voice_agent.errors import BusyError, MediaError, RemoteProtocolError
 logger = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
+KEEP_ALIVE_S = 1.0  # shorter than any server's: one that closes an idle connection as we ask is no failure
 CALLS_PATH = "/v1/realtime/calls"
 Event = dict[str, Any]
 
@@ -85,14 +87,17 @@ class Microphone(MediaStreamTrack):
         self._start_ns: int | None = None
         self._packets = 0
         self._utterance: _Utterance | None = None
+        self.echo: EchoPath | None = None  # mixed into all that is sent
 
-    async def say(self, samples: Samples, begun: asyncio.Event | None = None) -> Sent:
-        """Send 48 kHz sound to its end; sets `begun` with its first packet. Raises ValueError if nothing is voiced."""
+    async def say(
+        self, samples: Samples, begun: asyncio.Event | None = None, span: tuple[int, int] | None = None
+    ) -> Sent:
+        """Send 48 kHz sound to its end; sets `begun` with its first packet.
+
+        `span` says which samples are voiced, where levels do not (noise). Raises ValueError if nothing is voiced.
+        """
         padded = np.concatenate([samples, silence(-len(samples) % WINDOW_SAMPLES)])
-        row = levels(padded)
-        first, last = first_voiced(row), last_voiced(row)
-        if first is None or last is None:
-            raise ValueError("there is no voice in this sound")
+        first, last = _voiced_packets(padded) if span is None else _packets_of(span, len(padded))
         utterance = _Utterance(deque(np.split(padded, len(padded) // WINDOW_SAMPLES)))
         utterance.begun = begun or utterance.begun
         self._utterance = utterance
@@ -114,6 +119,13 @@ class Microphone(MediaStreamTrack):
         return frame
 
     def _next(self) -> Samples:
+        said = self._said()
+        if self.echo is None:
+            return said
+        echo = self.echo.take(WINDOW_SAMPLES).astype(np.int32)
+        return np.clip(said + echo, -32768, 32767).astype(np.int16)
+
+    def _said(self) -> Samples:
         utterance = self._utterance
         if utterance is None:
             return silence(WINDOW_SAMPLES)
@@ -132,6 +144,7 @@ class Ear:
     def __init__(self, clock: Clock, sound: ReceivedSound) -> None:
         self._clock, self._sound = clock, sound
         self._decoder = OpusDecoder()
+        self.echo: EchoPath | None = None  # hears all that is received
         self.heard = asyncio.Event()  # replaced at each packet: wait on the one that was current
 
     def add(self, packet: Any) -> tuple[bool, None]:
@@ -140,6 +153,8 @@ class Ear:
         for frame in self._decoder.decode(JitterFrame(packet._data, packet.timestamp)):
             left = cast(AudioFrame, frame).to_ndarray().reshape(-1, 2)[:, 0].astype(np.int16)
             self._sound.add(packet.timestamp, left, arrival_ns)
+            if self.echo is not None:
+                self.echo.hear(left)
         self.heard.set()
         self.heard = asyncio.Event()
         return False, None
@@ -163,7 +178,11 @@ class Caller:
     async def __aenter__(self) -> Self:
         """Dial, and wait until the data channel is open."""
         self._http = httpx.AsyncClient(
-            base_url=self._base, headers=self._headers, trust_env=False, timeout=30
+            base_url=self._base,
+            headers=self._headers,
+            trust_env=False,
+            timeout=30,
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
         )
         self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         try:
@@ -179,9 +198,15 @@ class Caller:
         """Hang up."""
         await self._close()
 
-    async def say(self, samples: Samples, begun: asyncio.Event | None = None) -> Sent:
+    async def say(
+        self, samples: Samples, begun: asyncio.Event | None = None, span: tuple[int, int] | None = None
+    ) -> Sent:
         """Speak; see Microphone.say."""
-        return await self._microphone.say(samples, begun)
+        return await self._microphone.say(samples, begun, span)
+
+    def echoing(self, path: EchoPath) -> None:
+        """From now on let what is received come back into the microphone."""
+        self._microphone.echo = self._ear.echo = path
 
     def send(self, event: Event) -> None:
         """Send a client event over the data channel."""
@@ -255,6 +280,23 @@ class Caller:
         finally:
             await self._peer.close()
             await self._http.aclose()
+
+
+def _voiced_packets(padded: Samples) -> tuple[int, int]:
+    """The first and the last packet with a voice, by their levels."""
+    row = levels(padded)
+    first, last = first_voiced(row), last_voiced(row)
+    if first is None or last is None:
+        raise ValueError("there is no voice in this sound")
+    return first, last
+
+
+def _packets_of(span: tuple[int, int], samples: int) -> tuple[int, int]:
+    """The packets that hold the first and the last of the samples [first, end)."""
+    first, end = span
+    if not 0 <= first < end <= samples:
+        raise ValueError(f"{span} is no stretch of {samples} samples")
+    return first // WINDOW_SAMPLES, (end - 1) // WINDOW_SAMPLES
 
 
 def _listen(receiver: RTCRtpReceiver, clock: Clock, sound: ReceivedSound) -> Ear:

@@ -96,11 +96,11 @@ async def ask(caller: Caller, clock: Clock, question: str, samples: Samples) -> 
     reply = caller.sound.samples(max(0, voice.first_sample - 4800))
     voice_ms = ms_between(sent.last_voiced_ns, voice.arrival_ns)
     timeline = await caller.timeline()
-    joined = _joined(timeline, end.event.get("response_id"))
+    joined = told_turn(timeline, end.event.get("response_id"))
     return Turn(
         question,
         voice_to_voice_ms=voice_ms,
-        transcript=_transcript(caller, end.event.get("response_id")),
+        transcript=transcript_of(caller, end.event.get("response_id")),
         reply=reply,
         holes=holes(reply),
         server_underruns=int(timeline.get("underruns") or 0),
@@ -196,7 +196,7 @@ async def _reply_end(caller: Caller, since_ns: int) -> Stamped | None:
     return end
 
 
-def _transcript(caller: Caller, response_id: str | None) -> str:
+def transcript_of(caller: Caller, response_id: str | None) -> str:
     """All of a reply's text, tools' lead-ins included."""
     done = [s.event for s in caller.events if s.kind == "response.output_audio_transcript.done"]
     return " ".join(
@@ -204,7 +204,7 @@ def _transcript(caller: Caller, response_id: str | None) -> str:
     )
 
 
-def _joined(timeline: Mapping[str, Any], response_id: str | None) -> dict[str, Any]:
+def told_turn(timeline: Mapping[str, Any], response_id: str | None) -> dict[str, Any]:
     """The timeline's turn for this reply (the wire may put a prefix before its id); its last one where ids differ."""
     turns = cast(list[dict[str, Any]], timeline.get("turns") or [])
     named = (turn for turn in turns if turn.get("reply_id") and str(response_id).endswith(turn["reply_id"]))

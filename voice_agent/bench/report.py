@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from voice_agent.bench.exactness import Exactness
 from voice_agent.bench.measure import Barge, Turn
+from voice_agent.bench.overlap import Outcome
+from voice_agent.bench.scores import score_rows, scores
 from voice_agent.bench.statistics import summary
 
 Report = dict[str, Any]
@@ -31,6 +34,8 @@ class Run:
     )  # (Thinker's text, recognized)
     word_error_rate: float | None = None
     sequential: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    exactness: Exactness | None = None
     models: list[str] = field(default_factory=list[str])
 
 
@@ -42,7 +47,9 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
         "voice_to_voice_ms": summary(
             [ms for turn in run.turns if (ms := turn.voice_to_voice_ms) is not None]
         ),
-        "stop_ms": summary([ms for barge in run.barges if (ms := barge.stop_ms) is not None]),
+        "stop_ms": summary(
+            [ms for stopped in (*run.barges, *run.outcomes) if (ms := stopped.stop_ms) is not None]
+        ),
         "cancel_ms": summary([ms for barge in run.barges if (ms := barge.cancel_ms) is not None]),
         "parts_ms": _parts(answered),
         "parts_sum_error_ms": max(
@@ -57,6 +64,8 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
         + [{"question": "barge-in", "why": barge.failure} for barge in run.barges if barge.failure],
         "void_barges": sum(barge.void is not None for barge in run.barges),
     }
+    if run.outcomes:
+        report |= scores(run.outcomes, run.exactness)
     if run.sequential:
         report["sequential"] = {length: _gain(modes) for length, modes in run.sequential.items()}
     return report | {
@@ -73,7 +82,7 @@ def problems(report: Report) -> list[str]:
     error_ms = report["parts_sum_error_ms"]
     if error_ms is not None and error_ms > MOST_SUM_ERROR_MS:
         found.append(f"the server's parts miss its own total by up to {error_ms:.1f} ms")
-    if not report["voice_to_voice_ms"]["n"]:
+    if not report["voice_to_voice_ms"]["n"] and "labelled" not in report:
         found.append("no turn was answered")
     return found
 
@@ -87,6 +96,7 @@ def table(report: Report) -> str:
         for mode in ("overlapped", "sequential"):
             lines.append(f"{f'{length} {mode}':18}" + _row(modes[mode]))
         lines.append(f"{f'{length} gain at p50':18}{_number(modes['gain_ms'])}")
+    lines += score_rows(report)
     lines.append("")
     lines += [f"part {name:13}{ms:9.1f} mean ms" for name, ms in report["parts_ms"].items()]
     rate = report["word_error_rate"]

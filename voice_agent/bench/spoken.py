@@ -4,6 +4,8 @@ Sentences made by the voice are kept in the cache, keyed by voice file and text,
 """
 
 import hashlib
+import os
+import re
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from av import AudioFrame, AudioResampler
 
 from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, Samples, ms_to_samples, silence
 from voice_agent.bench.sound import VOICED_DBFS, WINDOW_SAMPLES, levels
+from voice_agent.bench.synthesis import drawn_out
 from voice_agent.engine.families import load_recognizer, load_talker
 from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import RecognizerModel, RecognizerOptions, TalkerModel, TalkerOptions
@@ -22,6 +25,9 @@ from voice_agent.models.store import Store
 
 VOICE = "piper-joe"
 LEAD_MS = 100  # of silence before a sentence
+DRAWN_OUT = 1.6  # how much longer a word gets before a pause that no comma announces
+FADE_MS = 8  # at both sides of a pause that is cut into a sentence
+_PAUSE = re.compile(r"\s*\[(\d+)\]\s*")
 LONGEST_PIECE_S = 25  # a recognizer takes 30 s; the cut is made at the quietest place before this
 
 
@@ -31,6 +37,17 @@ class Sentence:
 
     text: str
     samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How somebody sounds: how fast, and how much higher pitch and formants are than the packaged voice's."""
+
+    speed: float = 1.0
+    pitch: float = 1.0
+
+
+PLAIN = Shape()
 
 
 class Voice:
@@ -43,28 +60,111 @@ class Voice:
 
     def sentences(self, texts: Sequence[str]) -> list[Sentence]:
         """The texts as sound; a few hundred ms each where the cache has none."""
-        return [Sentence(text, self._sound(text)) for text in texts]
+        return [Sentence(text, self.sound(text)) for text in texts]
 
-    def _sound(self, text: str) -> Samples:
-        path = self._cache / f"{self._key(text)}.wav"
+    def sound(self, text: str, shape: Shape = PLAIN) -> Samples:
+        """48 kHz; "[700]" in the text is a pause of 700 ms, cut into the sentence as it would be said without."""
+        path = self._cache / f"{self._key(text, shape)}.wav"
         if not path.exists():
-            samples = self._speak(text)
+            samples = self._speak(text, shape)
             self._cache.mkdir(parents=True, exist_ok=True)
             write_wav(path, samples, OPUS_RATE_HZ)
         return read_wav(path)
 
-    def _key(self, text: str) -> str:
+    def _key(self, text: str, shape: Shape) -> str:
         voice = max(self._folder.glob("*.onnx"), key=lambda file: file.stat().st_size)
         identity = f"{voice.name}:{voice.stat().st_size}:{text}"
+        if "[" in text:
+            identity += f":drawn out by {DRAWN_OUT}"
+        if shape != PLAIN:
+            identity += f":{shape.speed}:{shape.pitch}"
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
-    def _speak(self, text: str) -> Samples:
+    def _speak(self, text: str, shape: Shape) -> Samples:
+        """A higher voice is a slower one played faster, so that formants rise with the pitch."""
         if self._model is None:
             self._model = load_talker(TalkerOptions("piper", str(self._folder)))
-        latents = self._model.encode(_words(text), "", 1.0, 0)
+        plain, pauses = without_pauses(text)
+        latents = self._model.encode(_words(plain), "", shape.speed / shape.pitch, 0)
         sound = self._model.decode(latents, 0, latents.frames)
+        played_hz = round(self._model.rate_hz * shape.pitch)
+        cuts: list[Cut] = []
+        frame = self._model.samples_per_frame
+        for char, pause_ms in pauses:
+            before = [word for word in latents.words if word.start_char < char][-1]
+            behind = next(word for word in latents.words if word.start_char >= char)
+            planned = not plain[char - 2].isalnum()
+            begin, end = before.first_frame * frame, before.end_frame * frame
+            cuts.append(Cut(begin, end, behind.first_frame * frame, pause_ms, planned=planned))
+        paused = with_pauses(sound, cuts, played_hz)
         lead = silence(ms_to_samples(LEAD_MS, OPUS_RATE_HZ))
-        return np.concatenate([lead, to_rate(sound, self._model.rate_hz, OPUS_RATE_HZ)])
+        return np.concatenate([lead, to_rate(paused, played_hz, OPUS_RATE_HZ)])
+
+
+def without_pauses(text: str) -> tuple[str, list[tuple[int, float]]]:
+    """The text as it is spoken, and (place in it of the word behind, length in ms) of each pause."""
+    plain, pauses = "", list[tuple[int, float]]()
+    pieces = _PAUSE.split(text)
+    for piece, pause_ms in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
+        plain += piece
+        if pause_ms:
+            plain += " "
+            pauses.append((len(plain), float(pause_ms)))
+    return plain, pauses
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a pause goes, in samples: the word before it, the begin of the one behind; `planned` where a comma is."""
+
+    word_first: int
+    word_end: int
+    next_first: int
+    pause_ms: float
+    planned: bool = True
+
+
+def with_pauses(sound: Samples, cuts: Sequence[Cut], rate_hz: int) -> Samples:
+    """Silence of the wanted length between words, in place of the quiet that is there; unplanned ones are drawn to."""
+    pieces: list[Samples] = []
+    rest, done = sound, 0  # `rest` begins at sample `done`
+    for cut_ in cuts:
+        low, high = _quiet_between(rest, cut_.word_end - done, cut_.next_first - done, rate_hz)
+        middle = (low + high) // 2
+        before = _faded(rest[:middle], rate_hz, out=True)
+        if not cut_.planned:
+            word = max(0, cut_.word_first - done)
+            before = np.concatenate([before[:word], drawn_out(before[word:], DRAWN_OUT, rate_hz)])
+        inserted = ms_to_samples(cut_.pause_ms, rate_hz) - (high - low)
+        pieces += [before, silence(max(0, inserted))]
+        rest, done = _faded(rest[middle:], rate_hz, out=False), done + middle
+    return np.concatenate([*pieces, rest])
+
+
+def _quiet_between(sound: Samples, end: int, begin: int, rate_hz: int) -> tuple[int, int]:
+    """The quiet around the softest 10 ms between two words: (first, end) sample."""
+    step = rate_hz // 100
+    first = max(0, min(end, begin) - 4 * step)
+    row = levels(sound[first : max(end, begin) + 4 * step], step)
+    softest = low = high = row.index(min(row))
+    while low > 0 and row[low - 1] < VOICED_DBFS:
+        low -= 1
+    while high + 1 < len(row) and row[high + 1] < VOICED_DBFS:
+        high += 1
+    if row[softest] >= VOICED_DBFS:  # the words run into each other
+        return first + softest * step, first + softest * step
+    return first + low * step, min(len(sound), first + (high + 1) * step)
+
+
+def _faded(sound: Samples, rate_hz: int, *, out: bool) -> Samples:
+    samples = min(len(sound), ms_to_samples(FADE_MS, rate_hz))
+    gains = np.ones(len(sound))
+    ramp = np.arange(samples) / max(1, samples)
+    if out:
+        gains[len(sound) - samples :] = ramp[::-1]
+    else:
+        gains[:samples] = ramp
+    return (sound * gains).astype(np.int16)
 
 
 class Hearing:
@@ -103,6 +203,12 @@ def _quiet_place(samples: Samples) -> int:
         return len(samples)
     first, end = max(runs, key=lambda run: run[1] - run[0])
     return min(len(samples), int(first + end) * WINDOW_SAMPLES // 2)
+
+
+def cache_folder() -> Path:
+    """Where weights and made sound are kept."""
+    folder = os.environ.get("VOICE_AGENT_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "voice-agent"
 
 
 def read_wav(path: Path) -> Samples:

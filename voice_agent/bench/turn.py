@@ -4,6 +4,9 @@ Each turn is a call of its own with an empty history: connect, a second for a gr
 to its end. Barge-ins come after the turns, in calls of their own. At the end the replies are recognized again, when
 nothing is measured any more. Exit status: 0, 1 if a turn failed or the server refused, 2 if the bench lacks something.
 
+`--set` puts the labelled set to the server besides, an item a call: barge-ins, sounds of listening, coughs, side talk
+and echo over a reply, questions with pauses or noise; `--items` keeps a run short.
+
 `--sequential` asks short and long questions twice: as the session is, and after a session.update that sets
 `overlap` false, in which the server is to run stage after stage (all text, then all speech, then playout).
 """
@@ -15,15 +18,17 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
-from voice_agent.bench import measure, report
+from voice_agent.bench import measure, overlap, report, turn_set
 from voice_agent.bench.caller import Caller, Event
+from voice_agent.bench.exactness import Ears, RecognizingEars, ToneEars, exactness
+from voice_agent.bench.labelled import KINDS, OVER_A_REPLY, ItemSound, items, sound_of
 from voice_agent.bench.questions import BARGES, LONG_QUESTIONS, QUESTIONS
-from voice_agent.bench.spoken import Hearing, Sentence, Voice, read_folder
+from voice_agent.bench.spoken import Hearing, Sentence, Voice, cache_folder, read_folder
 from voice_agent.bench.wer import word_error_rate
 from voice_agent.clock import NS_PER_S, Clock, MonotonicClock
 from voice_agent.errors import BusyError, VoiceAgentError, WeightsError
@@ -44,12 +49,14 @@ class Material:
     questions: list[Sentence]
     long_questions: list[Sentence]
     barges: list[Sentence]
+    over_questions: list[Sentence] = field(default_factory=list[Sentence])
+    items: list[ItemSound] = field(default_factory=list[ItemSound])
 
 
 def main(argv: Sequence[str]) -> int:
     """Run with the command line behind `bench turn`; prints the report and returns the exit status."""
     options = _parser().parse_args(argv)
-    store = Store(_cache())
+    store = Store(cache_folder())
     try:
         material = _material(options, store)
         hearing = None if options.no_wer else _hearing(options, store)
@@ -68,6 +75,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     if hearing is not None:
         _recognize(run, hearing)
+    _hear_again(run, ToneEars() if options.tones else RecognizingEars(hearing) if hearing else None)
     return _print(report.summed_up(run, argv), as_json=options.json)
 
 
@@ -85,6 +93,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--turns", type=_count, default=10, help="questions to ask, a call each")
     parser.add_argument(
         "--barges", type=_count, help="barge-ins to make (default: half as many as turns, at most 6)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        choices=("all", *KINDS),
+        default=[],
+        help="put this part of the labelled set to the server (may be given more than once)",
+    )
+    parser.add_argument("--items", type=_count, metavar="N", help="at most N items of each kind")
+    parser.add_argument(
+        "--tones",
+        action="store_true",
+        help="the server speaks in tones (profile scripted): hear its words exactly",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--sequential", action="store_true", help="show what overlapping the stages gains")
@@ -104,25 +125,29 @@ def _count(text: str) -> int:
     return value
 
 
-def _cache() -> Path:
-    folder = os.environ.get("VOICE_AGENT_CACHE")
-    return Path(folder) if folder else Path.home() / ".cache" / "voice-agent"
-
-
 def _material(options: argparse.Namespace, store: Store) -> Material:
     """Speak or read what is needed; options.barges is settled here."""
     if options.barges is None:
         options.barges = min(6, (options.turns + 1) // 2)
-    voice = None if options.wav and not options.barges and not options.sequential else Voice(store)
+    need_voice = not options.wav or options.barges or options.sequential or options.set
     questions = read_folder(options.wav) if options.wav else []
-    if voice is None:
+    if not need_voice:
         return Material(questions, [], [])
+    voice = Voice(store)
     asked = max(options.turns, len(LONG_QUESTIONS)) if options.sequential else options.turns
     return Material(
         questions or voice.sentences(QUESTIONS[:asked]),
         voice.sentences(LONG_QUESTIONS),
         voice.sentences(BARGES),
+        voice.sentences(turn_set.QUESTIONS) if options.set else [],
+        _items(options, voice),
     )
+
+
+def _items(options: argparse.Namespace, voice: Voice) -> list[ItemSound]:
+    """The parts of the labelled set that were asked for, as sound."""
+    kinds = KINDS if "all" in options.set else options.set
+    return [sound_of(item, voice) for item in items(kinds, options.items)]
 
 
 def _hearing(options: argparse.Namespace, store: Store) -> Hearing:
@@ -147,6 +172,16 @@ async def _run(options: argparse.Namespace, material: Material, clock: Clock) ->
             await measure.settle(caller)
             run.barges.append(await measure.interrupt(caller, clock, question.samples, barge.samples))
         _progress(f"barge-in {number + 1} of {options.barges}: {_told_barge(run.barges[-1])}")
+    for number, sound in enumerate(material.items):
+        question = material.over_questions[number % len(material.over_questions)]
+        async with _call(options, clock) as caller:
+            await measure.settle(caller)
+            if sound.item.kind in OVER_A_REPLY:
+                outcome = await overlap.over_reply(caller, clock, question.samples, sound)
+            else:
+                outcome = await overlap.asked_with_pauses(caller, sound)
+        run.outcomes.append(outcome)
+        _progress(f"{number + 1} of {len(material.items)} {outcome.name}: {outcome.said}")
     if options.sequential:
         run.sequential = await _compare(options, material, clock)
     return run
@@ -212,6 +247,11 @@ def _recognize(run: report.Run, hearing: Hearing) -> None:
             run.heard.append((turn.transcript, hearing.text(turn.reply)))
             _progress(f"recognized reply {len(run.heard)}")
     run.word_error_rate = word_error_rate(run.heard)
+
+
+def _hear_again(run: report.Run, ears: Ears | None) -> None:
+    if ears is not None and run.outcomes:
+        run.exactness = exactness(run.outcomes, ears)
 
 
 def _told(turn: measure.Turn) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from voice_agent.audio import FRAME_MS, PcmChunk, Samples, dbfs
 from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.media.echo import PlayedSound
 from voice_agent.media.playout import REMEMBERED_REPLIES, PlayedFrame, PlayoutBuffer
 
 MAX_QUEUED_MS = 8_000  # beyond it `write` waits: a barge-in should not have to throw much away
@@ -40,6 +41,7 @@ class PacedOutput:
 
     def __init__(self, clock: Clock, hooks: PlayoutHooks | None = None) -> None:
         self.hooks = hooks or PlayoutHooks()
+        self.sound = PlayedSound()  # what left lately, for whoever listens for its echo
         self._clock = clock
         self._buffer = PlayoutBuffer()
         self._changed = asyncio.Event()
@@ -113,6 +115,7 @@ class PacedOutput:
         await self._clock.sleep_until(due_ns)
         frame = self._buffer.next_frame()
         index, self._index = self._index, self._index + 1
+        self.sound.add(frame.samples, due_ns)
         self._tell(frame)
         return index, frame.samples
 

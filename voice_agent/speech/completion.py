@@ -71,6 +71,30 @@ class EventStream:
             self._chars += len(value)
 
 
+class Surrogates:
+    """Joins halves of a character that a server cut over two JSON strings; a lone half becomes U+FFFD."""
+
+    def __init__(self) -> None:
+        self._high = ""
+
+    def feed(self, piece: str) -> str:
+        """Return the piece in whole characters; a first half at its end waits for the next one."""
+        text, self._high = self._high + piece, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._high = text[:-1], text[-1]
+        return whole(text)
+
+    def end(self) -> str:
+        """Return what is left for a half that never got its other one."""
+        rest, self._high = whole(self._high), ""
+        return rest
+
+
+def whole(text: str) -> str:
+    """Text that can be encoded: pairs of halves joined, lone ones replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class ToolMarkup:
     """Takes <tool_call>...</tool_call> out of text that comes in pieces."""
 
@@ -128,6 +152,7 @@ class Completion:
         self._budget_chars = request.max_output_tokens * CHARS_PER_TOKEN
         self._calls: dict[int, _PartialCall] = {}
         self._markup = ToolMarkup()
+        self._surrogates = Surrogates()
         self._usage: dict[str, int] = {}
         self.finish_reason: str | None = None
         self.visible = False  # something was said or called
@@ -152,7 +177,7 @@ class Completion:
         """End regularly: hand out the tool calls, then Finished (or Failed if a call cannot be read)."""
         if self.ended:
             return []
-        rest = self._said(self._markup.end())
+        rest = self._said(self._markup.feed(self._surrogates.end()) + self._markup.end())
         try:
             calls = [self._whole(call) for call in [*self._calls.values(), *self._marked_calls()]]
         except ValueError as error:
@@ -191,7 +216,7 @@ class Completion:
         self.progress += bool(content or reasoning or calls)
         arguments = sum(self._take_call(call) for call in calls)
         self._budget_chars -= len(content) + len(reasoning) + arguments
-        text = self._markup.feed(content)
+        text = self._markup.feed(self._surrogates.feed(content))
         if self._budget_chars >= 0:
             return self._said(text)
         length = Finished(self._id, self._epoch, "length", self._usage)
@@ -221,11 +246,15 @@ class Completion:
     def _whole(self, call: _PartialCall) -> ToolCall:
         if not call.name:
             raise ValueError("it has no name")
-        arguments = "".join(call.arguments).strip() or "{}"
+        arguments = whole("".join(call.arguments)).strip() or "{}"
         if not isinstance(json.loads(arguments), dict):
             raise ValueError("its arguments are not an object")
         return ToolCall(
-            self._id, self._epoch, call.call_id or f"call_{uuid4().hex[:24]}", call.name, arguments
+            self._id,
+            self._epoch,
+            whole(call.call_id) or f"call_{uuid4().hex[:24]}",
+            whole(call.name),
+            arguments,
         )
 
     def _marked_calls(self) -> list[_PartialCall]:

@@ -16,10 +16,40 @@ _NUMBER_WORDS = frozenset(
     underscore""".split()
 )
 _ASKED_FOR_NUMBER = re.compile(
-    r"\b(number|phone|code|card|account|zip|pin|e-?mail|address|order|reference|spell(ed|t)?)\b",
+    r"\b(number|phone|code|card|account|zip|pin|e-?mail|address|order|reference|spell(ed|t)?|(reach|call|ring) me)\b",
     re.IGNORECASE,
 )
 _SPELLED = re.compile(r"\b(?:[A-Za-z][-. ,]+){2,}[A-Za-z]\b[.,]?\s*$")
+_SPELLING_BEGUN = re.compile(r"\bspell(?:ed|t|ing)?\b.*\b[B-HJ-Zb-hj-z]\b\W*$")
+_ADDRESS_BEGUN = re.compile(
+    r"\be-?mail(?: address)?(?: is|:)\W+(?!.*(?:@|\bat\b.*)\S*\.\s?[a-z]{2,}\b)", re.IGNORECASE
+)
+# a request, an opinion or a condition that has only been announced; Whisper writes a full stop or even "?" behind it
+_ONLY_BEGUN = re.compile(
+    r"""^(?:(?:well|so|okay|ok|and|but|hey|hi|hello|yes|no),?\ )*
+    (?:(?:can|could|would|will)\ you(?:\ please)?(?:\ (?:tell|show|give|explain|send|read|find|remind)
+            (?:\ (?:me|us))?)?
+     |(?:please\ )?(?:tell|show|give|remind|send)\ (?:me|us)(?:\ (?:to|about)(?:\ (?:call|ask|tell|send|write))?)?
+     |(?:please\ )?(?:write|note)\ (?:it\ )?down(?:\ (?:that|it))?
+     |do\ you\ (?:know|think|remember)|you\ know|i\ mean
+     |(?:what|the\ thing)\ (?:i|we)\ (?:want|wanted|need|mean)(?:\ to\ (?:ask|know|say))?(?:\ is)?
+     |i(?:\ would|'d)?\ (?:like|love|want|wanted|need|have)\ to(?:\ (?:know|ask|say|tell|hear|see|go|buy|book))?
+     |i(?:\ just)?\ (?:think|thought|guess|believe|hope|was\ wondering|wonder)(?:\ (?:that|if|it'?s|they'?ll))?
+     |the\ (?:thing|point|problem|question)\ is|how\ long\ does\ it\ take(?:\ to)?
+     |(?:well|so|okay\ so|now|listen|look|actually|anyway|maybe|also|hey|because)
+    )\W*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CONDITION = re.compile(
+    r"""^(?:(?:well|so|and|but|okay),?\ )?
+    (?:if|because|although|unless|whenever|since
+     |(?:when|before|after|while)(?=\ (?:i|we|you|they|he|she|it|the|my)\b))\b[^,;]*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CLOSED_AFTER_ALL = re.compile(
+    r"\b(?:(?:hang|hold|come|go|carry|move)\ on|(?<!think\ )(?<!say\ )(?<!said\ )(?<!hope\ )(?<!down\ )that)\W*$",
+    re.IGNORECASE | re.VERBOSE,
+)
 _LONG_ENOUGH_DIGITS = 7  # the shortest telephone number people dictate
 
 BACKCHANNELS = frozenset(
@@ -39,10 +69,16 @@ def words_of(text: str) -> list[str]:
 def is_open_ended(text: str) -> bool:
     """Whether more must come: a hanging conjunction, or digits, letters or an address still being dictated."""
     words = words_of(text)
-    if not words or text.rstrip().endswith("?"):
+    if not words:
         return False
+    if _ONLY_BEGUN.match(text.strip()):
+        return True
+    if text.rstrip().endswith("?"):
+        return False
+    if _CONDITION.match(text.strip()):
+        return True
     if (
-        words[-1] in _OPEN_LAST_WORDS
+        (words[-1] in _OPEN_LAST_WORDS and not _CLOSED_AFTER_ALL.search(text))
         or words[-1].endswith(_OPEN_KO_ENDINGS[:5])
         or text.rstrip().endswith("...")
     ):
@@ -52,7 +88,7 @@ def is_open_ended(text: str) -> bool:
 
 def _is_dictating(text: str, words: list[str]) -> bool:
     """A run of digits at the end that is too short for what was announced, or letters being spelled."""
-    if _SPELLED.search(text):
+    if _SPELLED.search(text) or _SPELLING_BEGUN.search(text) or _ADDRESS_BEGUN.search(text):
         return True
     digits = 0
     for word in reversed(words):

@@ -1,0 +1,138 @@
+"""The reply's own sound taken out of the microphone, so that an agent on a loudspeaker does not hear itself.
+
+`PlayedSound` remembers what left for the user; `EchoCanceller` lines it up with the microphone and lets WebRTC's
+AEC3 (what Chrome cancels with) find delay and room by itself, up to about half a second. It works only while played
+sound can still come back: at all other times, and for a client that plays nothing back before, the microphone passes
+through bit by bit. It knows no voice activity and no turns.
+
+What it relies on: both sides count 20 ms frames of the same real time, and a frame leaves before its echo arrives.
+"""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+from pywebrtc_audio import EchoCanceller as WebRtcCanceller
+
+from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, Samples, ms_to_samples, samples_to_ms, silence
+from voice_agent.clock import NS_PER_MS
+from voice_agent.media.resample import Resampler
+
+KEPT_MS = 2_000  # bursts of a late event loop reach no further back
+ECHO_MS = 1_000  # so long after it left, sound may come back: network and buffers 500 ms, the room the rest
+GAP_MS = 10  # a pace off by more was anchored anew: nothing was played in between
+QUIET_FRAMES = 100  # 2 s: how long the line-up is watched for slack
+SLACK_MS = 10  # slack that the delays of single frames do not explain
+AEC_SAMPLES = MODEL_RATE_HZ // 100  # AEC3 works on 10 ms
+AEC_DELAY = 128  # its output lies so far behind its input
+VOICE_LEFT = 0.1  # share of the energy that AEC3 leaves of an echo at most, and of a voice over it at least
+SMOOTHING = 0.6  # weight of the newest 10 ms in that share
+RATIO = OPUS_RATE_HZ // MODEL_RATE_HZ
+
+
+class PlayedSound:
+    """The newest 2 s of what left, at 48 kHz, on one line of positions that follows the pace's instants."""
+
+    def __init__(self) -> None:
+        self.end = 0  # position behind the newest sample
+        self.sound_end = -ms_to_samples(KEPT_MS, OPUS_RATE_HZ)  # behind the newest that is not silence
+        self._frames: deque[tuple[int, Samples]] = deque()  # with the first position
+        self._start_ns: int | None = None
+
+    def add(self, samples: Samples, due_ns: int) -> None:
+        """Take a frame [T] that left at its instant; time in which none left counts as silence."""
+        if self._start_ns is None:
+            self._start_ns = due_ns
+        position = ms_to_samples((due_ns - self._start_ns) / NS_PER_MS, OPUS_RATE_HZ)
+        if position - self.end > ms_to_samples(GAP_MS, OPUS_RATE_HZ):
+            self.end = position
+        self._frames.append((self.end, samples))
+        self.end += len(samples)
+        if samples.any():
+            self.sound_end = self.end
+        while self._frames[0][0] < self.end - ms_to_samples(KEPT_MS, OPUS_RATE_HZ):
+            self._frames.popleft()
+
+    def cut(self, first: int, end: int) -> Samples:
+        """What left between two positions; silence where nothing is known."""
+        piece = silence(end - first)
+        for start, samples in self._frames:
+            low, high = max(first, start), min(end, start + len(samples))
+            if low < high:
+                piece[low - first : high - first] = samples[low - start : high - start]
+        return piece
+
+
+class EchoCanceller:
+    """One for each microphone. `played_with` belongs to the event loop, `clean` to one thread at a time.
+
+    State: `_position` how far the line of played sound was taken, frame by frame with the microphone; `_slack` how
+    far that was behind the newest, for the last frames; AEC3's model of delay and room, kept between replies; `_left`
+    the share of the sound that AEC3 leaves, `_voice` 1 while that is a voice's.
+    """
+
+    def __init__(self, played: PlayedSound) -> None:
+        self._played = played
+        self._position: int | None = None
+        self._slack: deque[int] = deque(maxlen=QUIET_FRAMES)
+        self._aec = WebRtcCanceller(MODEL_RATE_HZ, 1)
+        self._late = silence(AEC_DELAY)  # the microphone's newest samples: AEC3's output is behind by as much
+        self._left = 0.0
+        self._voice = 0.0
+        self._resampler = Resampler(OPUS_RATE_HZ, MODEL_RATE_HZ)
+        # The reference is 1.5 ms late, so that each frame comes out of the resampler whole.
+        self._waiting = self._resampler.push(silence(self._resampler.lookahead + RATIO))
+
+    def played_with(self, count: int) -> Samples | None:
+        """What was played [count * 3] at 48 kHz beside the next `count` samples of the microphone.
+
+        None while no echo can be in them. Call it once for each frame, as it arrives: a call that is ahead of what
+        left shows that earlier frames came late, and the lines are put together anew.
+        """
+        width = count * RATIO
+        position = self._played.end if self._position is None else self._position + width
+        behind = self._played.end - position
+        if behind < 0 or behind > ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
+            position, behind = self._played.end, 0
+            self._slack.clear()
+        self._position = position
+        self._slack.append(behind)
+        if position - width >= self._played.sound_end + ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
+            self._take_up_slack(position)
+            return None
+        return self._played.cut(position - width, position)
+
+    def clean(self, samples: Samples, played: Samples) -> Samples:
+        """The microphone's samples [T] without the echo of what was played [T * 3]; T is whole 10 ms."""
+        if len(samples) % AEC_SAMPLES:
+            raise ValueError(f"{len(samples)} samples are not whole 10 ms")
+        self._waiting = np.concatenate([self._waiting, self._resampler.push(played)])
+        reference, self._waiting = self._waiting[: len(samples)], self._waiting[len(samples) :]
+        late = np.concatenate([self._late, samples])
+        self._late = late[-AEC_DELAY:]
+        return self._unless_voice(late[: len(samples)], self._aec.process(samples, reference))
+
+    def _unless_voice(self, heard: Samples, cleaned: Samples) -> Samples:
+        """The cleaned sound, but what was heard where much of it was left: there the user speaks.
+
+        AEC3 takes away much of a voice over an echo, so that a detector notices it late and a recognizer misses words.
+        """
+        pieces: list[Samples] = []
+        for raw, clean in zip(_by_10_ms(heard), _by_10_ms(cleaned), strict=True):
+            share = min(1.0, float((clean @ clean + 1) / (raw @ raw + 1)))
+            self._left += SMOOTHING * (share - self._left)
+            was, self._voice = self._voice, float(self._left > VOICE_LEFT)
+            fade = np.linspace(was, self._voice, AEC_SAMPLES, dtype=np.float32)
+            pieces.append((raw * fade + clean * (1 - fade)).astype(np.int16))
+        return np.concatenate(pieces)
+
+    def _take_up_slack(self, position: int) -> None:
+        """While nothing is played, follow a sender whose clock is slower than ours."""
+        least = min(self._slack)
+        if len(self._slack) == QUIET_FRAMES and samples_to_ms(least, OPUS_RATE_HZ) > SLACK_MS:
+            self._position = position + least
+            self._slack.clear()
+
+
+def _by_10_ms(samples: Samples) -> NDArray[np.float32]:
+    return samples.astype(np.float32).reshape(-1, AEC_SAMPLES)
