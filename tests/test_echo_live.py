@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.weights]
 
 FRAME = 960
 ECHO_DB = -15
+RESTART = 5  # so many frames missed at once are a buffer that begins anew
 REPLIES = [
     "Once upon a time an old sailor lived alone near the harbour, and painted little wooden boats every evening.",
     "The capital of France is Paris, which lies on the river Seine and has about two million inhabitants.",
@@ -56,7 +57,8 @@ class Loudspeaker:
         self.echoed = 0.0  # loudest sample that was put under
         self._own = microphone._next
         self._gain = 10 ** (level_db / 20)
-        self._buffer = deque([silence(FRAME)] * (delay_ms // 20))
+        self._delay = [silence(FRAME)] * (delay_ms // 20)
+        self._buffer = deque(self._delay)
         self._heard_any = False
         self._owed = 0  # frames that were missed: their sound is left out, so that the delay stays
         self._room = _room()
@@ -79,12 +81,15 @@ class Loudspeaker:
             return self._own()
         if not self._buffer:
             self._owed += 1
+        if self._owed > RESTART:
+            self._owed = 0
+            self._buffer.extend(self._delay)
         heard = self._buffer.popleft() if self._buffer else silence(FRAME)
-        echo = self._reverberant(heard * self._gain)
+        echo = self._reverberant(heard.astype(np.float64) * self._gain)
         self.echoed = max(self.echoed, float(np.abs(echo).max()))
         return np.clip(self._own() + echo, -32768, 32767).astype(np.int16)
 
-    def _reverberant(self, sound: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _reverberant(self, sound: NDArray[Any]) -> NDArray[np.float64]:
         whole = np.convolve(np.concatenate([self._ring, sound]), self._room, mode="valid")
         self._ring = np.concatenate([self._ring, sound])[-len(self._ring) :]
         return whole
@@ -143,7 +148,7 @@ async def test_five_replies_on_a_loudspeaker_are_spoken_to_their_end_and_a_true_
         assert loudspeaker.echoed > 500
         assert count(caller, "output_audio_buffer.cleared") == 0
         assert count(caller, "input_audio_buffer.speech_started") == 5
-        assert count(caller, "conversation.item.input_audio_transcription.completed") == 5
+        assert count(caller, "input_audio_buffer.committed") == 5
         assert not [line for line in server.lines if "so hold" in line]
 
         await caller.say(question)

@@ -179,9 +179,9 @@ async def test_two_creates_while_unheard_both_answered_or_refused() -> None:
 
 async def test_auto_answer_and_create_make_one_response() -> None:
     clock = ManualClock()
-    async with Rig(clock=clock, recognizer=FakeEngine(clock, hears=[[Wait(800), "What?"]])) as rig:
+    async with Rig(clock=clock, recognizer=FakeEngine(clock, hears=[[Wait(1600), "What?"]])) as rig:
         await rig.say(800)
-        await rig.wait(600)
+        await rig.wait(1200)  # ended by patience
         assert inside(rig)._turns.unheard
         rig.session.command(CreateReply(metadata={"n": "1"}))
         await rig.wait(6000)

@@ -27,7 +27,8 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(451, 600, False), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "Mm-hmm."), Verdict.BACKCHANNEL),
-        (Evidence(300, 200, False, ""), Verdict.BACKCHANNEL),
+        (Evidence(300, 200, False, ""), None),  # no words yet: the user may go on
+        (Evidence(500, 600, False, ""), Verdict.BACKCHANNEL),
         (Evidence(900, 300, True, None, -12), None),
         (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
         (Evidence(500, 300, False, "stop that", -12), Verdict.BACKCHANNEL),

@@ -75,12 +75,13 @@ def test_probability_between_the_thresholds_keeps_speech_but_does_not_begin_it()
     assert mic.say(640, 0.4) == []
 
 
-def test_pause_then_sure_model_ends_the_turn_at_sure_ms() -> None:
+def test_pause_then_sure_model_and_known_words_end_the_turn_at_sure_ms() -> None:
     mic = Microphone()
     mic.say(640)
     (pause,) = mic.silence(160)
     assert pause == Pause(1, 20 * WINDOW_SAMPLES)
     mic.endpointer.judged(1, 0.9)
+    mic.endpointer.understood(1, "What is it?")
     (end,) = mic.silence(320)
     assert end == TurnEnd(20 * WINDOW_SAMPLES, "finished")
     assert mic.last_at_ms - 640 == 256  # 240 rounded up to a window
@@ -96,11 +97,22 @@ def test_unsure_model_waits_for_patience() -> None:
     assert isinstance(end, TurnEnd) and end.why == "patience"
 
 
+def test_a_sure_model_waits_for_the_words_but_not_beyond_patience() -> None:
+    mic = Microphone()
+    mic.say(640)
+    mic.silence(160)
+    mic.endpointer.judged(1, 0.99)
+    assert mic.silence(1120) == []
+    (end,) = mic.silence(320)
+    assert isinstance(end, TurnEnd) and end.why == "patience"
+
+
 def test_judgement_that_comes_late_acts_at_the_next_window() -> None:
     mic = Microphone()
     mic.say(640)
     mic.silence(640)
     mic.endpointer.judged(1, 0.9)
+    mic.endpointer.understood(1, "What is it?")
     (end,) = mic.silence(32)
     assert isinstance(end, TurnEnd)
 

@@ -122,15 +122,17 @@ class TurnConfig:
     prefix_ms: int = setting(
         "Sound before the onset that belongs to the turn, so that no first syllable is lost.", 400
     )
-    pause_ms: int = setting("Silence after which a pause is judged; recognition starts here, ahead.", 96)
+    pause_ms: int = setting("Silence after which a pause is judged; recognition starts here, ahead.", 64)
     server_silence_ms: int = setting("Silence that ends the turn in mode server.", 500)
     end_probability: float = setting("End-of-turn probability from which the turn is over.", 0.5)
     sure_ms: int = setting(
-        "Silence that ends a turn the model calls finished; shorter interrupts slow speakers.", 240
+        "Silence that ends a turn the model calls finished, once its words are known. The answer is thought ahead "
+        "meanwhile, so a shorter one gains nothing and interrupts slow speakers.",
+        400,
     )
-    unsure_ms: int = setting("Silence that ends a turn the model calls unfinished.", 1400)
+    unsure_ms: int = setting("Silence that ends a turn the model calls unfinished.", 1000)
     open_ms: int = setting(
-        "Silence that ends a turn whose words are open (a number, a spelling, 'and').", 2200
+        "Silence that ends a turn whose words are open (a number, a spelling, 'and').", 1600
     )
     longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)

@@ -52,14 +52,14 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
     """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold."""
     if evidence.relative_db <= -rules.aside_db:
         return _of_an_aside(evidence, rules)
-    if evidence.text is not None:
+    if evidence.text:
         return _by_words(evidence.text)
     if evidence.speech_ms >= rules.surely_speech_ms:
         return Verdict.INTERRUPT
     if evidence.since_hold_ms < rules.verdict_ms:
         return None
     long = evidence.speaking or evidence.speech_ms > rules.longest_backchannel_ms
-    return Verdict.INTERRUPT if long else Verdict.BACKCHANNEL
+    return Verdict.INTERRUPT if long and evidence.text is None else Verdict.BACKCHANNEL
 
 
 def _of_an_aside(evidence: Evidence, rules: BargeInRules) -> Verdict | None:

@@ -163,8 +163,11 @@ class Endpointer:
             return "patience" if silence_ms >= rules.open_ms else ""
         if silence_ms >= rules.unsure_ms:
             return "patience"
+        # the words are waited for: they alone tell a pause inside a number from its end, and no answer can
+        # start before them anyway
         sure = self._probability is not None and self._probability >= rules.end_probability
-        return "finished" if sure and silence_ms >= rules.sure_ms else ""
+        known = self._text is not None
+        return "finished" if sure and known and silence_ms >= rules.sure_ms else ""
 
     def _too_long(self, end: int) -> list[Edge]:
         if self.rules.mode == "none" or not self._speaking:
