@@ -11,10 +11,17 @@ What it relies on: both sides count 20 ms frames of the same real time, and a fr
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 from pywebrtc_audio import EchoCanceller as WebRtcCanceller
 
-from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, Samples, ms_to_samples, samples_to_ms, silence
+from voice_agent.audio import (
+    MODEL_RATE_HZ,
+    OPUS_RATE_HZ,
+    Samples,
+    dbfs,
+    ms_to_samples,
+    samples_to_ms,
+    silence,
+)
 from voice_agent.clock import NS_PER_MS
 from voice_agent.media.resample import Resampler
 
@@ -24,10 +31,11 @@ GAP_MS = 10  # a pace off by more was anchored anew: nothing was played in betwe
 QUIET_FRAMES = 100  # 2 s: how long the line-up is watched for slack
 SLACK_MS = 10  # slack that the delays of single frames do not explain
 AEC_SAMPLES = MODEL_RATE_HZ // 100  # AEC3 works on 10 ms
-AEC_DELAY = 128  # its output lies so far behind its input
-VOICE_LEFT = 0.1  # share of the energy that AEC3 leaves of an echo at most, and of a voice over it at least
-SMOOTHING = 0.6  # weight of the newest 10 ms in that share
 RATIO = OPUS_RATE_HZ // MODEL_RATE_HZ
+LOUD_DBFS = -40.0  # played sound that would be heard in the microphone if anything was
+NO_ECHO_DB = -32.0  # a microphone so far below it hears nothing of it; speakerphones leak at -6 to -25
+ABSENT_FRAMES = 50
+PRESENT_FRAMES = 100
 
 
 class PlayedSound:
@@ -63,12 +71,35 @@ class PlayedSound:
         return piece
 
 
+class EchoPresence:
+    """Whether the microphone hears what is played at all: a headset or a browser's own canceller lets nothing through.
+
+    Where there is no echo AEC3 would only eat the user's voice over a reply. What counts is how far the microphone is
+    below loud played frames: absent once hardly any of a second of them came back (an echo is late, and has pauses),
+    present again once half of two seconds did, which is longer than any barge-in that was not obeyed.
+    """
+
+    def __init__(self) -> None:
+        self._gaps_db: deque[float] = deque(maxlen=PRESENT_FRAMES)
+        self.absent = False  # until shown otherwise an echo is expected
+
+    def observe(self, samples: Samples, played: Samples) -> None:
+        """Take a frame of the microphone and what was played beside it."""
+        played_db = dbfs(played)
+        if played_db < LOUD_DBFS:
+            return
+        self._gaps_db.append(dbfs(samples) - played_db)
+        count, share = (PRESENT_FRAMES, 50) if self.absent else (ABSENT_FRAMES, 80)
+        if len(self._gaps_db) >= count:
+            newest = list(self._gaps_db)[-count:]
+            self.absent = float(np.percentile(newest, share)) < NO_ECHO_DB
+
+
 class EchoCanceller:
     """One for each microphone. `played_with` belongs to the event loop, `clean` to one thread at a time.
 
     State: `_position` how far the line of played sound was taken, frame by frame with the microphone; `_slack` how
-    far that was behind the newest, for the last frames; AEC3's model of delay and room, kept between replies; `_left`
-    the share of the sound that AEC3 leaves, `_voice` 1 while that is a voice's.
+    far that was behind the newest, for the last frames; and AEC3's model of delay and room, kept between replies.
     """
 
     def __init__(self, played: PlayedSound) -> None:
@@ -76,9 +107,7 @@ class EchoCanceller:
         self._position: int | None = None
         self._slack: deque[int] = deque(maxlen=QUIET_FRAMES)
         self._aec = WebRtcCanceller(MODEL_RATE_HZ, 1)
-        self._late = silence(AEC_DELAY)  # the microphone's newest samples: AEC3's output is behind by as much
-        self._left = 0.0
-        self._voice = 0.0
+        self._presence = EchoPresence()
         self._resampler = Resampler(OPUS_RATE_HZ, MODEL_RATE_HZ)
         # The reference is 1.5 ms late, so that each frame comes out of the resampler whole.
         self._waiting = self._resampler.push(silence(self._resampler.lookahead + RATIO))
@@ -106,25 +135,12 @@ class EchoCanceller:
         """The microphone's samples [T] without the echo of what was played [T * 3]; T is whole 10 ms."""
         if len(samples) % AEC_SAMPLES:
             raise ValueError(f"{len(samples)} samples are not whole 10 ms")
+        self._presence.observe(samples, played)
+        if self._presence.absent:
+            return samples
         self._waiting = np.concatenate([self._waiting, self._resampler.push(played)])
         reference, self._waiting = self._waiting[: len(samples)], self._waiting[len(samples) :]
-        late = np.concatenate([self._late, samples])
-        self._late = late[-AEC_DELAY:]
-        return self._unless_voice(late[: len(samples)], self._aec.process(samples, reference))
-
-    def _unless_voice(self, heard: Samples, cleaned: Samples) -> Samples:
-        """The cleaned sound, but what was heard where much of it was left: there the user speaks.
-
-        AEC3 takes away much of a voice over an echo, so that a detector notices it late and a recognizer misses words.
-        """
-        pieces: list[Samples] = []
-        for raw, clean in zip(_by_10_ms(heard), _by_10_ms(cleaned), strict=True):
-            share = min(1.0, float((clean @ clean + 1) / (raw @ raw + 1)))
-            self._left += SMOOTHING * (share - self._left)
-            was, self._voice = self._voice, float(self._left > VOICE_LEFT)
-            fade = np.linspace(was, self._voice, AEC_SAMPLES, dtype=np.float32)
-            pieces.append((raw * fade + clean * (1 - fade)).astype(np.int16))
-        return np.concatenate(pieces)
+        return self._aec.process(samples, reference)
 
     def _take_up_slack(self, position: int) -> None:
         """While nothing is played, follow a sender whose clock is slower than ours."""
@@ -132,7 +148,3 @@ class EchoCanceller:
         if len(self._slack) == QUIET_FRAMES and samples_to_ms(least, OPUS_RATE_HZ) > SLACK_MS:
             self._position = position + least
             self._slack.clear()
-
-
-def _by_10_ms(samples: Samples) -> NDArray[np.float32]:
-    return samples.astype(np.float32).reshape(-1, AEC_SAMPLES)
