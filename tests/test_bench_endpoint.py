@@ -51,7 +51,7 @@ def test_a_pause_that_is_taken_for_the_end_is_a_cut_off():
 
 def test_a_judgement_counts_only_once_it_would_be_there():
     found = ending(hearing("vvvvvv", (0.9, "What is it?")), RULES, Latency(500, 600))
-    assert found.delay_ms == pytest.approx(96 + 500, abs=64)
+    assert found.delay_ms == pytest.approx(64 + 32 + 600, abs=64)  # words and judgement, whichever is later
 
 
 def test_a_sweep_tries_every_setting_in_which_patience_grows():
@@ -64,7 +64,7 @@ def test_a_sweep_tries_every_setting_in_which_patience_grows():
 
 def test_the_setting_to_take_is_quick_within_the_goal():
     row = "vvvvvv" + "." * 12 + "vvvvvv"
-    hearings = [hearing(row, (0.9, "We are."), (0.9, "We are here."))] * 3
+    hearings = [hearing(row, (0.9, "We left."), (0.9, "We left here."))] * 3
     found = sweep(hearings, RULES, SOON)
     taken = nearest_to_goal(found, Goal(delay_ms=600, cut_offs=0.1))
     assert taken.cut_offs == 0

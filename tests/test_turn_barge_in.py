@@ -7,7 +7,7 @@ from voice_agent.turn.loudness import Loudness
 from voice_agent.turn.wording import is_backchannel, is_open_ended
 
 RULES = BargeInRules(
-    hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450, aside_db=9
+    hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450, aside_db=9, settle_ms=250
 )
 
 
@@ -26,7 +26,9 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(500, 600, True), Verdict.INTERRUPT),
         (Evidence(451, 600, False), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
-        (Evidence(300, 200, False, "Mm-hmm."), Verdict.BACKCHANNEL),
+        (Evidence(300, 200, False, "Mm-hmm.", 0, 100), None),  # "mm-hmm, but ..." begins like this
+        (Evidence(300, 350, False, "Mm-hmm.", 0, 250), Verdict.BACKCHANNEL),
+        (Evidence(300, 600, False, "Mm-hmm.", 0, 100), Verdict.BACKCHANNEL),
         (Evidence(300, 200, False, ""), None),  # no words yet: the user may go on
         (Evidence(500, 600, False, ""), Verdict.BACKCHANNEL),
         (Evidence(900, 300, True, None, -12), None),

@@ -158,6 +158,16 @@ def test_speech_without_end_is_cut_at_the_longest_turn_and_goes_on_as_a_new_one(
     assert kinds == [Onset, TurnEnd, Onset, TurnEnd, Onset]
 
 
+def test_silence_ms_runs_from_the_last_voiced_window_of_a_pause() -> None:
+    mic = Microphone()
+    mic.say(320)
+    assert mic.endpointer.silence_ms == 0
+    mic.silence(192)
+    assert mic.endpointer.silence_ms == 192
+    mic.say(64)
+    assert mic.endpointer.silence_ms == 0
+
+
 def test_voiced_ms_counts_sound_not_pauses() -> None:
     mic = Microphone()
     mic.say(320)

@@ -144,6 +144,9 @@ class TurnConfig:
         "Speech over a reply so much quieter than the user usually is, is somebody else's talk in the room.",
         9.0,
     )
+    settle_ms: int = setting(
+        "Silence after a sound of listening before the reply goes on; 'right, but ...' begins like one.", 250
+    )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     cancel_echo: bool = setting(
         "Take the reply's own sound out of the microphone: not every client does, and none at once.", True

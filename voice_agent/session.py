@@ -292,7 +292,14 @@ class VoiceSession:
             since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
             text = self._turns.current.text if self._turns.current else None
             loudness_db = self._listener.loudness.relative_db
-            evidence = Evidence(speech_ms, since_ms, self._endpointer.speaking, text, loudness_db)
+            evidence = Evidence(
+                speech_ms,
+                since_ms,
+                self._endpointer.speaking,
+                text,
+                loudness_db,
+                self._endpointer.silence_ms,
+            )
             self._carry_out(decide(evidence, self._barge_in))
 
     def _end_late_turn(self, *, forced: bool = False) -> None:

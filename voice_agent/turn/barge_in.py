@@ -26,6 +26,7 @@ class BargeInRules:
     surely_speech_ms: float
     longest_backchannel_ms: float
     aside_db: float
+    settle_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Evidence:
     """What is known of the speech over the reply so far.
 
     `speech_ms` is voiced sound, `since_hold_ms` time since the hold, `speaking` whether it goes on, `text` the words
-    up to the last pause (None while unknown), `relative_db` how much louder than the user usually is.
+    up to the last pause (None while unknown), `relative_db` how much louder than the user usually is,
+    `silence_ms` how long the user has been silent.
     """
 
     speech_ms: float
@@ -41,6 +43,7 @@ class Evidence:
     speaking: bool
     text: str | None = None
     relative_db: float = 0.0
+    silence_ms: float = 0.0
 
 
 def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
@@ -53,7 +56,9 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
     if evidence.relative_db <= -rules.aside_db:
         return _of_an_aside(evidence, rules)
     if evidence.text:
-        return _by_words(evidence.text)
+        verdict = _by_words(evidence.text)
+        settled = evidence.silence_ms >= rules.settle_ms or evidence.since_hold_ms >= rules.verdict_ms
+        return verdict if settled or verdict is Verdict.INTERRUPT else None
     if evidence.speech_ms >= rules.surely_speech_ms:
         return Verdict.INTERRUPT
     if evidence.since_hold_ms < rules.verdict_ms:

@@ -73,6 +73,7 @@ class Endpointer:
     def __init__(self, rules: EndpointRules) -> None:
         self.rules = rules
         self._pauses = 0
+        self._end = 0  # of the newest window
         self.reset()
 
     def reset(self) -> None:
@@ -92,13 +93,18 @@ class Endpointer:
         return self._speaking and not self._pause
 
     @property
+    def silence_ms(self) -> float:
+        """Silence since the turn's last voiced window; 0 while the user speaks or no turn is open."""
+        return samples_to_ms(self._end - self._last_voiced, MODEL_RATE_HZ) if self._pause else 0.0
+
+    @property
     def voiced_ms(self) -> float:
         """Voiced sound of the turn so far."""
         return samples_to_ms(self._voiced_samples, MODEL_RATE_HZ)
 
     def window(self, probability: float, first_sample: int) -> list[Edge]:
         """Take the next window; returns the edges it caused, in order."""
-        end = first_sample + WINDOW_SAMPLES
+        end = self._end = first_sample + WINDOW_SAMPLES
         threshold = self.rules.end_threshold if self.speaking else self.rules.start_threshold
         if probability >= threshold:
             return self._voiced(first_sample, end)
