@@ -23,7 +23,7 @@ from voice_agent.bench.caller import Caller
 from voice_agent.bench.sound import VOICED_DBFS
 from voice_agent.clock import MonotonicClock, ms_between
 
-pytestmark = [pytest.mark.loopback, pytest.mark.weights]
+pytestmark = [pytest.mark.loopback, pytest.mark.weights, pytest.mark.slow]
 
 FRAME = 960
 ECHO_DB = -15
