@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLAGS ?=
 
-.PHONY: serve test install weights lint types unit browser slow bench lock clean
+.PHONY: serve test install weights lint types unit slow lock clean
 
 serve: install
 	$(BIN)/voice-agent serve $(FLAGS)

@@ -84,3 +84,24 @@ def test_every_field_is_documented_and_the_printed_form_is_read_back(tmp_path: P
 def test_secrets_are_not_printed() -> None:
     config = load_config(None, {"VOICE_AGENT_SERVER_API_KEYS": "hush"})
     assert "hush" not in describe(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[thinker]\nthreads = -3", "thinker.threads"),
+        ("[thinker]\nmax_output_tokens = 0", "thinker.max_output_tokens"),
+        ("[recognizer]\nthreads = 0", "recognizer.threads"),
+        ("[turn]\npause_ms = -5", "turn.pause_ms"),
+        ("[turn]\nlongest_ms = 90000", "turn.longest_ms"),
+        ("[session]\nconnect_timeout_s = -1.0", "session.connect_timeout_s"),
+        ("[server]\ndrain_s = -1.0", "server.drain_s"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(tmp_path: Path, text: str, field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        load_config(write(tmp_path, text), {})
+
+
+def test_variables_of_the_bench_are_no_settings() -> None:
+    assert load_config(None, {"VOICE_AGENT_API_KEY": "x"}).server.api_keys == ()

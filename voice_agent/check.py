@@ -5,6 +5,7 @@ The sound goes through the same session as a call's, paced in real time; only th
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from voice_agent.engine.messages import (
     Transcript,
 )
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
-from voice_agent.errors import EngineError
+from voice_agent.errors import ConfigError, EngineError
 from voice_agent.events import (
     PlayoutStopped,
     ReplyDone,
@@ -45,6 +46,10 @@ PATIENCE_S = 60.0
 
 async def check(config: Config, tell: Callable[[str], None]) -> int:
     """Run the self test; returns 0 if the question was heard and answered in speech."""
+    if config.turn.mode == "none" or config.talker.family == "scripted":
+        raise ConfigError(
+            "check needs a voice that speaks and turn detection: not profile scripted, not turn.mode none"
+        )
     clock = MonotonicClock()
     store = store_of(config)
     ears = SharedEars.load(store)
@@ -80,7 +85,7 @@ async def _converse(
         output=output,
         clock=clock,
         turn=config.turn,
-        conversation=config.session,
+        conversation=replace(config.session, greeting=""),
         language=config.recognizer.language,
     )
     session = VoiceSession(

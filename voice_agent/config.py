@@ -211,7 +211,7 @@ PROFILES: dict[str, dict[str, dict[str, Any]]] = {
 
 ENVIRONMENT_PREFIX = "VOICE_AGENT_"
 # read by others than this module's fields: the weights' folder and where the file is
-RESERVED_VARIABLES = {"VOICE_AGENT_CACHE", "VOICE_AGENT_CONFIG"}
+RESERVED_VARIABLES = {"VOICE_AGENT_CACHE", "VOICE_AGENT_CONFIG", "VOICE_AGENT_API_KEY"}
 
 
 def load_config(
@@ -361,6 +361,15 @@ def _checked(config: Config) -> Config:
     _in_range("server.port", server.port, 0, 65535)
     _in_range("session.max_sessions", config.session.max_sessions, 1, 10_000)
     _in_range("thinker.context_tokens", config.thinker.context_tokens, 256, 1_000_000)
+    _in_range("thinker.max_output_tokens", config.thinker.max_output_tokens, 1, 100_000)
+    _in_range("thinker.threads", config.thinker.threads, 0, 1024)
+    _in_range("recognizer.threads", config.recognizer.threads, 1, 1024)
+    _in_range("talker.threads", config.talker.threads, 1, 1024)
+    _in_range("turn.longest_ms", config.turn.longest_ms, 1000, 28_000)
+    for section, value in (("turn", config.turn), ("session", config.session), ("server", config.server)):
+        for item in fields(value):
+            if item.name.endswith(("_ms", "_s", "_db")):
+                _in_range(f"{section}.{item.name}", getattr(value, item.name), 0, 1_000_000)
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
     if bool(server.tls_cert) != bool(server.tls_key):

@@ -218,7 +218,7 @@ async def _run(
         if starting.done():
             starting.result()
             tell(f"ready: {url_of(config, listening)}")
-            stop_on_signals(server, registry, config.server.drain_s)
+            stop_on_signals(server, registry, config.server.drain_s, tell)
         await serving
     finally:
         server.should_exit = True
@@ -226,7 +226,9 @@ async def _run(
         await asyncio.gather(serving, starting, return_exceptions=True)
 
 
-def stop_on_signals(server: uvicorn.Server, registry: CallRegistry, drain_s: float) -> None:
+def stop_on_signals(
+    server: uvicorn.Server, registry: CallRegistry, drain_s: float, tell: Callable[[str], None]
+) -> None:
     """First SIGTERM or SIGINT: refuse new calls, let the running ones end, stop. Second: stop now."""
     loop = asyncio.get_running_loop()
     draining: list[asyncio.Task[None]] = []
@@ -239,6 +241,8 @@ def stop_on_signals(server: uvicorn.Server, registry: CallRegistry, drain_s: flo
         if draining:
             server.should_exit = server.force_exit = True
         else:
+            if len(registry):
+                tell(f"waiting for {len(registry)} call(s), {drain_s:g} s at most; once more stops at once")
             draining.append(asyncio.create_task(drain(), name="drain"))
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -89,7 +89,7 @@ def _print(result: report.Report, *, as_json: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("voice-agent bench turn", description="Measure a server like a caller.")
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server's address")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server's address")
     parser.add_argument("--turns", type=_count, default=10, help="questions to ask, a call each")
     parser.add_argument(
         "--barges", type=_count, help="barge-ins to make (default: half as many as turns, at most 6)"

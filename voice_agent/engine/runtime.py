@@ -1,7 +1,7 @@
 """What an engine process is made of: the models' protocols and the spec that says which ones to load.
 
 Models are synchronous and know nothing of processes, requests' epochs or event loops: each is called from one thread
-at a time. A family is a module with `load(folder, options)`; the child looks it up in a table (see child.py). The
+at a time. A family is a module with `load(folder, options)`; the child looks it up in a table (see families.py). The
 server side builds an EngineSpec and never imports a family.
 """
 
