@@ -5,6 +5,7 @@ supervisor: a bug in one call is logged and ends that call, and no other.
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -128,6 +129,7 @@ class BrowserCall:
             finally:
                 logger.info("call %s ended: %s", self._session.session_id, self._end_reason)
                 self._closed.set()
+                gc.collect()  # a peer connection is full of cycles; left alone they pile up over many calls
 
     async def _talk(self, limits: SessionConfig, clock: Clock) -> None:
         """Run all parts; the first that ends says why the call ends."""

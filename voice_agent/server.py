@@ -6,6 +6,7 @@ once both engines are warm.
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -217,6 +218,8 @@ async def _run(
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            gc.collect()
+            gc.freeze()  # what lives for ever is not looked at again, so that a call's end may collect in a millisecond
             tell(f"ready: {url_of(config, listening)}")
             stop_on_signals(server, registry, config.server.drain_s, tell)
         await serving
