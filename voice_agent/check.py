@@ -19,8 +19,6 @@ from voice_agent.engine.messages import (
     SpeakText,
     SpeechChunk,
     SpokenWord,
-    Transcribe,
-    Transcript,
 )
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
 from voice_agent.errors import ConfigError, EngineError
@@ -38,6 +36,7 @@ from voice_agent.server import SharedEars, default_settings
 from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.watermark import PassThrough
+from voice_agent.turns import transcribe
 
 QUESTION = "What is the capital of France?"
 FRAME_SAMPLES = MODEL_RATE_HZ // 50
@@ -168,18 +167,8 @@ async def _spoken(engines: Engines, text: str) -> Samples:
 
 async def _recognized(engines: Engines, samples: Samples) -> str:
     """What the recognizer makes of the answer's sound."""
-    engine = engines.thinker_process
-    pcm = _at_model_rate(samples, OPUS_RATE_HZ).astype("<i2").tobytes()
-    async with engine.submit(Transcribe("check-answer", engine.next_epoch(), pcm)) as stream:
-        async for result in stream:
-            match result:
-                case Transcript(text=text):
-                    return text
-                case Failed(code=code, message=message):
-                    raise EngineError(message, code=code)
-                case _:
-                    pass
-    return ""
+    sound = _at_model_rate(samples, OPUS_RATE_HZ)
+    return await transcribe(engines.thinker_process, "check-answer", sound, None)
 
 
 def _at_model_rate(samples: Samples, rate_hz: int) -> Samples:

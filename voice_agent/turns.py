@@ -216,20 +216,22 @@ class Turns:
 
     async def _transcribe(self, turn_id: str, samples: Samples) -> str:
         """The words of a turn, of a very long one piece by piece."""
-        texts = [await self._transcribe_piece(turn_id, piece) for piece in pieces(samples)]
+        language = self._ports.language or None
+        recognizer = self._ports.recognizer
+        texts = [await transcribe(recognizer, turn_id, piece, language) for piece in pieces(samples)]
         return " ".join(text for text in texts if text)
 
-    async def _transcribe_piece(self, turn_id: str, samples: Samples) -> str:
-        recognizer = self._ports.recognizer
-        pcm = samples.astype("<i2").tobytes()
-        request = Transcribe(turn_id, recognizer.next_epoch(), pcm, self._ports.language or None)
-        async with recognizer.submit(request) as results:
-            async for result in results:
-                match result:
-                    case Transcript(text=text):
-                        return text
-                    case Failed(code=code, message=message, retryable=retryable):
-                        raise EngineError(message, code=code, retryable=retryable)
-                    case _:
-                        continue
-        return ""
+
+async def transcribe(recognizer: EngineClient, turn_id: str, samples: Samples, language: str | None) -> str:
+    """The words in sound (int16, 16 kHz, 30 s at most); empty if there are none. Raises EngineError."""
+    pcm = samples.astype("<i2").tobytes()
+    async with recognizer.submit(Transcribe(turn_id, recognizer.next_epoch(), pcm, language)) as results:
+        async for result in results:
+            match result:
+                case Transcript(text=text):
+                    return text
+                case Failed(code=code, message=message, retryable=retryable):
+                    raise EngineError(message, code=code, retryable=retryable)
+                case _:
+                    continue
+    return ""
