@@ -51,6 +51,7 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
             [ms for stopped in (*run.barges, *run.outcomes) if (ms := stopped.stop_ms) is not None]
         ),
         "cancel_ms": summary([ms for barge in run.barges if (ms := barge.cancel_ms) is not None]),
+        "let_go_ms": summary([ms for barge in run.barges if (ms := barge.let_go_ms) is not None]),
         "parts_ms": _parts(answered),
         "parts_sum_error_ms": max(
             (abs(e) for t in answered if (e := t.sum_error_ms) is not None), default=None
@@ -90,7 +91,7 @@ def problems(report: Report) -> list[str]:
 def table(report: Report) -> str:
     """The report for people."""
     lines = [f"{'':18}{'p50':>9}{'p95':>9}{'p99':>9}{'n':>6}"]
-    for name in ("voice_to_voice_ms", "stop_ms", "cancel_ms"):
+    for name in ("voice_to_voice_ms", "stop_ms", "cancel_ms", "let_go_ms"):
         lines.append(f"{name:18}" + _row(report[name]))
     for length, modes in report.get("sequential", {}).items():
         for mode in ("overlapped", "sequential"):
