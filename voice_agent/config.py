@@ -141,6 +141,9 @@ class TurnConfig:
     longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
     surely_speech_ms: int = setting("Speech over a reply that is no backchannel any more.", 700)
+    surely_not_listening_ms: int = setting(
+        "The same for speech that begins like a sound of listening: 'oh, I see' takes a second.", 1050
+    )
     longest_backchannel_ms: int = setting(
         "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
     )

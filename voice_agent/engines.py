@@ -20,7 +20,7 @@ from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 
-THINKER_NICE = 2  # an LLM takes every core there is: media and first sound go a little before it
+THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,6 @@ async def _serve(sock: socket.socket) -> int:
     connection = await Connection.over(sock)
     try:
         spec = msgspec.json.decode(await connection.receive(), type=EngineSpec)
-        os.nice(spec.nice)
         post = _Post(connection)
         loading = asyncio.create_task(_load(spec, post))
         try:

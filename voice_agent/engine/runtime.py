@@ -170,7 +170,7 @@ class EngineSpec:
     talker: TalkerOptions | None = None
     warm_up_text: str = "Hello."
     env: dict[str, str] = field(default_factory=dict[str, str])
-    nice: int = 0  # how far it steps back behind the others when cores are short (POSIX nice)
+    nice: int = 0  # how far an LLM steps back behind the others when cores are short (POSIX nice)
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,9 @@ Runs in a child. It knows conversations only as far as they must fit the context
 import functools
 import hashlib
 import logging
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -54,10 +56,19 @@ def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
         recognizer.transcribe(silence(MODEL_RATE_HZ), spec.recognizer.language)
     if spec.thinker:
         send(Loading(f"language model ({spec.thinker.family})"))
-        thinker = families.load_thinker(spec.thinker)
+        thinker = _stepping_back(spec.nice, functools.partial(families.load_thinker, spec.thinker))
         hello = [{"role": "system", "content": spec.warm_up_text}, {"role": "user", "content": "Hello."}]
         thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
     return ThinkerEngine(spec, recognizer, thinker, send, clock)
+
+
+def _stepping_back(nice: int, load_model: Callable[[], ThinkerModel]) -> ThinkerModel:
+    """Load on a thread that steps back: niceness is a thread's own and goes on to the threads a model starts there.
+
+    An answer takes seconds and its words a moment; with equal shares the words over a reply come too late for it.
+    """
+    with ThreadPoolExecutor(1, initializer=os.nice, initargs=(nice,)) as thread:
+        return thread.submit(load_model).result()
 
 
 class ThinkerEngine:

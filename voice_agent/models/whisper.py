@@ -30,9 +30,10 @@ PAD_S, REST_S = 0.5, 6.0  # real zeros after the speech, and the silent rest in 
 CAREFUL_PAD_S, CAREFUL_REST_S = 5.0, 15.0  # for the second look at a repeat
 NO_SPEECH = 0.6  # sentences stayed below 0.3, noise above 0.64
 # together they mean noise; score is the mean log-probability per token
-UNSURE_NO_SPEECH, UNSURE_SCORE = 0.4, -1.7
-# a word said alone: 0.55-0.79 at -0.6 ... -1.7; coughs and clicks 0.76-0.93 at -2 and less, or one sound over and over
-LONE_NO_SPEECH, LONE_SCORE = 0.8, -1.7
+UNSURE_NO_SPEECH, UNSURE_SCORE = 0.4, -1.4
+# a word said alone: 0.27-0.79 at -0.5 ... -1.4; misheard ones, coughs and clicks at -1.6 and less, or one sound over
+# and over
+LONE_NO_SPEECH, LONE_SCORE = 0.8, -1.5
 SHORT_SAMPLES = MODEL_RATE_HZ  # a sound that can be one command
 FASTEST_CHARS_PER_S = 20.0  # fast speakers reach 18, pauses included
 
@@ -177,9 +178,11 @@ def is_speech(heard: Heard, *, alone: bool = False) -> bool:
     """Whether a decoding stands for words, not for noise, hum or breath; `alone`: of a sound as short as one word."""
     if not any(char.isalnum() for char in heard.text):
         return False
+    if alone:
+        sure = heard.no_speech <= LONE_NO_SPEECH and heard.score >= LONE_SCORE
+        return sure and (heard.no_speech <= NO_SPEECH or repeated(heard.text) is None)
     if heard.no_speech > NO_SPEECH:
-        lone = alone and heard.no_speech <= LONE_NO_SPEECH and heard.score >= LONE_SCORE
-        return lone and repeated(heard.text) is None
+        return False
     return not (heard.no_speech > UNSURE_NO_SPEECH and heard.score < UNSURE_SCORE)
 
 
