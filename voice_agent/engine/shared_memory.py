@@ -121,6 +121,10 @@ class SharedMemoryPool:
         start = self._slots_at + slot * self.shape.slot_bytes
         return self._bytes[start : start + self.shape.slot_bytes]
 
+    def address_of(self, slot: int) -> int:
+        """Where a slot's bytes are mapped in this process."""
+        return self._address + self._slots_at + slot * self.shape.slot_bytes
+
     def writer(self) -> "BlockWriter":
         """Claim the writer's side; raises SharedMemoryError while another process has it."""
         lock = self._claim(_WRITER_BYTE, "writer")
