@@ -207,6 +207,40 @@ def test_a_reader_that_dies_while_the_writer_goes_on_frees_only_what_it_held() -
     assert done and [ref.tag for ref in iter(successor.take, None)] == [2, 3]
 
 
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_reader_that_looks_between_any_two_stores_of_a_publish_finds_all_or_nothing(moment: int) -> None:
+    table = table_of(2)
+    memory = table.words
+    assert isinstance(memory, Memory)
+    writer, reader = Writer(table), Reader(table)
+    taken: list[BlockRef] = []
+
+    class Watched(Memory):
+        """Lets the reader have its turn after the writer's store number `moment`."""
+
+        def __setitem__(self, index: int, value: int) -> None:
+            super().__setitem__(index, value)
+            if self.stores == moment and table.words is self:
+                table.words = memory
+                if ref := reader.take():
+                    assert table.is_current(ref)
+                    reader.give_back(ref)
+                    taken.append(ref)
+                table.words = self
+
+    lease = writer.lease()
+    assert lease is not None
+    ref = BlockRef(*lease, 1, tag=5, stamp_ns=6)
+    table.words = Watched(memory.words)
+    writer.publish(ref)
+    table.words = memory
+    if not taken:
+        taken += [got for got in iter(reader.take, None)]
+        reader.give_back(taken[0])
+    assert taken == [ref] and reader.take() is None and table.free() == 2
+    assert writer.recover() == reader.recover() == 0 and table.free() == 2
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 0, 1), (2, 1, 0)])
 def test_a_pool_that_cannot_work_is_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="at least 2 slots"):

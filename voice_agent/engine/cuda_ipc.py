@@ -5,8 +5,8 @@ device memory, exported once by CUDA IPC, and one interprocess event, which the 
 reader's stream waits for. Neither side waits on its own thread. A slot is given back once the reader's stream is
 through with it, which `take` and `reclaim` look for; a hung reader costs the writer credits, never a stream.
 
-Where CUDA IPC can't be had (see `cuda_probe`) the same two classes go through the pool's host slots, locked in memory, and
-`via` says so. Child side only. It knows no model and no framework: pointers and streams are integers.
+Where CUDA IPC can't be had (see `cuda_probe`) the same two classes go through the pool's host slots, locked in memory,
+and `via` says so. Child side only. It knows no model and no framework: pointers and streams are integers.
 """
 
 import struct

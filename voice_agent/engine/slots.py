@@ -126,11 +126,11 @@ class SlotTable:
         return sum(words[self.generation_at(s)] == words[self.returned_at(s)] for s in range(self.slots))
 
     def is_current(self, ref: BlockRef) -> bool:
-        """Whether the slot still holds this block: published, and not given back."""
+        """Whether the slot still holds this published block: not leased again, and not given back."""
         words = self.words
         return (
             0 <= ref.slot < self.slots
-            and words[self.published_at(ref.slot)] == words[self.generation_at(ref.slot)] == ref.generation
+            and words[self.generation_at(ref.slot)] == ref.generation
             and words[self.returned_at(ref.slot)] != ref.generation
         )
 
