@@ -70,6 +70,10 @@ class ChildProcess:
         """The last of what it printed, for the person who has to find out why."""
         return "\n".join(self._tail)
 
+    async def ended(self) -> None:
+        """Wait until the process is gone."""
+        await self._process.wait()
+
     async def ending(self, patience_s: float = 1.0) -> str:
         """How the process ended, in words; waits a moment for it to be known."""
         if self._killed_because:
