@@ -37,9 +37,14 @@ class ServerConfig:
     port: int = setting("TCP port of page and API.", 8000)
     served_model_name: str = setting("The model name clients see and send.", "voice-agent")
     api_keys: tuple[str, ...] = setting("Bearer keys that are accepted. Empty: any, on loopback only.", ())
+    operator_keys: tuple[str, ...] = setting(
+        "Bearer keys for /operator/ (restart or stop an engine). Empty: only without api_keys, from this machine.",
+        (),
+    )
     allowed_origins: tuple[str, ...] = setting("Web origins besides our own whose pages may call us.", ())
     tls_cert: str = setting("PEM certificate chain; with tls_key the server speaks HTTPS.", "")
     tls_key: str = setting("PEM private key for tls_cert.", "")
+    workers: int = setting("Server processes. One: each would load every model.", 1)
     drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
 
 
@@ -249,7 +254,9 @@ def describe(value: Any, path: str = "") -> str:
         if is_dataclass(current):
             tables.append(f"\n[{path}{item.name}]\n{describe(current, f'{path}{item.name}.')}")
             continue
-        secret = item.name in {"api_keys", "api_key", "turn_secret", "credential"} and current
+        secret = (
+            item.name in {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"} and current
+        )
         shown = "..." if secret else current
         lines += [f"# {item.metadata['doc']}", f"{item.name} = {_toml(shown)}"]
     return "\n".join(lines + tables)
@@ -376,6 +383,11 @@ def _checked(config: Config) -> Config:
                 _in_range(f"{section}.{item.name}", getattr(value, item.name), 0, 1_000_000)
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
+    if server.workers != 1:
+        raise ConfigError(
+            f"server.workers: {server.workers} server processes would each load every model and know nothing of each "
+            "other's calls; one process serves them all, so leave it at 1"
+        )
     if bool(server.tls_cert) != bool(server.tls_key):
         raise ConfigError("server.tls_cert and server.tls_key: both or neither")
     if not server.api_keys and not is_loopback(server.host):
