@@ -90,7 +90,7 @@ class Agent:
         self._clock = clock
         self._cascade = Cascade(
             engines.thinker,
-            engines.speech_process,
+            engines.talker,
             PassThrough,
             clock,
             lambda: engines.languages,
