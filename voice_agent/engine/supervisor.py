@@ -253,11 +253,14 @@ class EngineProcess:
         starting = self._starting = asyncio.create_task(self._spare_or_new(), name=f"{self._name} start")
         try:
             await asyncio.wait({starting})
+        except asyncio.CancelledError:
+            starting.cancel()
+            (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+            if isinstance(outcome, Started):  # it was ready in the same moment
+                await outcome.end(politely_s=self._spec.limits.shutdown_s, terminate_s=0)
+            raise
         finally:
             self._starting = None
-            if not starting.done():
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
         return None if starting.cancelled() else starting.result()
 
     async def _spare_or_new(self) -> Started:
