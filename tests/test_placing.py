@@ -45,6 +45,8 @@ def test_without_devices_nothing_is_looked_at() -> None:
     placing = place(load_config(environment={}), {}, lambda line: None, lambda: pytest.fail("looked"))
     spec = EngineSpec(kind="speech", talker=TalkerOptions("x", "y"))
     assert placing.applied("speech", spec) is spec and placing.jobs("speech", 7) == 7
+    thinker = EngineSpec(kind="thinker", thinker=ThinkerOptions("vllm", "x"))
+    assert placing.applied("thinker", thinker).has_children and not spec.has_children
 
 
 @pytest.mark.parametrize(

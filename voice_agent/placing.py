@@ -31,14 +31,17 @@ class Placing:
 
     def applied(self, engine: str, spec: EngineSpec) -> EngineSpec:
         """The engine's spec with its GPUs in the environment and its share of their memory."""
+        concurrent = spec.thinker is not None and spec.thinker.family in CONCURRENT_FAMILIES
+        if concurrent:
+            spec = replace(spec, has_children=True)
         if engine not in self.gpus:
             return spec
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in self.gpus[engine])}
         spec = replace(spec, env={**spec.env, **visible})
-        if spec.thinker is None or spec.thinker.family not in CONCURRENT_FAMILIES:
+        if spec.thinker is None or not concurrent:
             return spec
         extra = {"gpu_memory_utilization": self.plan.share[engine], **spec.thinker.extra}
-        return replace(spec, thinker=replace(spec.thinker, extra=extra), has_children=True)
+        return replace(spec, thinker=replace(spec.thinker, extra=extra))
 
     def jobs(self, engine: str, wanted: int) -> int:
         """How many jobs at once fit."""
