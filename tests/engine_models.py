@@ -4,6 +4,7 @@ The recognizer tells how much it heard; the Thinker does what the last user mess
 20 frames of constant samples whose value is the word's `start_char` + 1, so that a test knows whose sound it holds.
 """
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ class Ears:
 
 
 class Script:
-    """Commands in the last user message: say, forever, stall, tool, nothing, raise, refuse, prompt."""
+    """Commands in the last user message: say, forever, stall, tool, raise, hoard, family, refuse, prompt."""
 
     def __init__(self, context_tokens: int) -> None:
         self.context_tokens = context_tokens
@@ -64,6 +65,10 @@ class Script:
                 return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
             case "raise":
                 raise RuntimeError("the secret transcript")
+            case "hoard":
+                words = [str(len(bytearray(1 << 60)))]
+            case "family":
+                words = [str(subprocess.Popen(["sleep", "600"]).pid)]
             case "refuse":
                 raise EngineError("cannot now", code="cannot", retryable=True)
             case "prompt":

@@ -37,9 +37,14 @@ class ServerConfig:
     port: int = setting("TCP port of page and API.", 8000)
     served_model_name: str = setting("The model name clients see and send.", "voice-agent")
     api_keys: tuple[str, ...] = setting("Bearer keys that are accepted. Empty: any, on loopback only.", ())
+    operator_keys: tuple[str, ...] = setting(
+        "Bearer keys for /operator/ (restart or stop an engine). Empty: only without api_keys, from this machine.",
+        (),
+    )
     allowed_origins: tuple[str, ...] = setting("Web origins besides our own whose pages may call us.", ())
     tls_cert: str = setting("PEM certificate chain; with tls_key the server speaks HTTPS.", "")
     tls_key: str = setting("PEM private key for tls_cert.", "")
+    workers: int = setting("Server processes. One: each would load every model.", 1)
     drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
 
 
@@ -103,8 +108,34 @@ class TalkerConfig:
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
     voice: str = setting("Voice within the model; empty takes its first.", "")
     threads: int = setting("CPU threads.", 1)
+    max_jobs: int = setting("Replies rendered at once; the rest wait in order, then get 'busy'.", 32)
+    queued_jobs: int = setting("Replies that may wait to be rendered.", 64)
+    job_wait_s: float = setting("How long each may wait.", 5.0)
     latency_first: bool = setting("Smallest chunks first (true) or whole sentences with full context.", True)
     options: dict[str, Any] = table("Further options of the family.")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """One engine process: where it runs, and what it takes of its GPUs (figures as measured for the model)."""
+
+    devices: tuple[int, ...] = setting("GPUs, counted as nvidia-smi does. Empty: the CPU.", ())
+    warm_spare: bool = setting(
+        "Keep a second process ready, which serves at once if the first one dies. Takes its memory twice.",
+        False,
+    )
+    weights_gb: float = setting("GPU memory of the weights; 0 takes the size of their files.", 0.0)
+    work_gb: float = setting("GPU memory of CUDA context, graphs and working memory, on each GPU.", 3.0)
+    cache_gb: float = setting("Least KV cache on each GPU; it takes whatever is left.", 4.0)
+    job_gb: float = setting("GPU memory of one reply in the VoiceBox.", 0.05)
+
+
+@dataclass(frozen=True)
+class EnginesConfig:
+    """The engine processes."""
+
+    thinker: EngineConfig = field(default_factory=EngineConfig)
+    speech: EngineConfig = field(default_factory=EngineConfig)
 
 
 @dataclass(frozen=True)
@@ -201,6 +232,7 @@ class Config:
     recognizer: RecognizerConfig = field(default_factory=RecognizerConfig)
     thinker: ThinkerConfig = field(default_factory=ThinkerConfig)
     talker: TalkerConfig = field(default_factory=TalkerConfig)
+    engines: EnginesConfig = field(default_factory=EnginesConfig)
     turn: TurnConfig = field(default_factory=TurnConfig)
     ice: IceConfig = field(default_factory=IceConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
@@ -252,7 +284,9 @@ def describe(value: Any, path: str = "") -> str:
         if is_dataclass(current):
             tables.append(f"\n[{path}{item.name}]\n{describe(current, f'{path}{item.name}.')}")
             continue
-        secret = item.name in {"api_keys", "api_key", "turn_secret", "credential"} and current
+        secret = (
+            item.name in {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"} and current
+        )
         shown = "..." if secret else current
         lines += [f"# {item.metadata['doc']}", f"{item.name} = {_toml(shown)}"]
     return "\n".join(lines + tables)
@@ -372,6 +406,12 @@ def _checked(config: Config) -> Config:
     _in_range("thinker.threads", config.thinker.threads, 0, 1024)
     _in_range("recognizer.threads", config.recognizer.threads, 1, 1024)
     _in_range("talker.threads", config.talker.threads, 1, 1024)
+    _in_range("talker.max_jobs", config.talker.max_jobs, 1, 10_000)
+    _in_range("talker.queued_jobs", config.talker.queued_jobs, 0, 10_000)
+    _in_range("talker.job_wait_s", config.talker.job_wait_s, 0, 3600)
+    for engine in ("thinker", "speech"):
+        for name in ("weights_gb", "work_gb", "cache_gb", "job_gb"):
+            _in_range(f"engines.{engine}.{name}", getattr(getattr(config.engines, engine), name), 0, 100_000)
     _in_range("turn.longest_ms", config.turn.longest_ms, 1000, 28_000)
     for section, value in (("turn", config.turn), ("session", config.session), ("server", config.server)):
         for item in fields(value):
@@ -379,6 +419,11 @@ def _checked(config: Config) -> Config:
                 _in_range(f"{section}.{item.name}", getattr(value, item.name), 0, 1_000_000)
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
+    if server.workers != 1:
+        raise ConfigError(
+            f"server.workers: {server.workers} server processes would each load every model and know nothing of each "
+            "other's calls; one process serves them all, so leave it at 1"
+        )
     if bool(server.tls_cert) != bool(server.tls_key):
         raise ConfigError("server.tls_cert and server.tls_key: both or neither")
     if not server.api_keys and not is_loopback(server.host):

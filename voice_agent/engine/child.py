@@ -20,7 +20,9 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from voice_agent.clock import Clock, MonotonicClock
+from voice_agent.engine import guard
 from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
+from voice_agent.engine.failures import code_and_text
 from voice_agent.engine.messages import (
     FromEngine,
     Ping,
@@ -78,23 +80,26 @@ def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> 
 def main(arguments: list[str]) -> NoReturn:
     """Run until the server is gone or says Shutdown."""
     file_descriptor, parent_pid = int(arguments[0]), int(arguments[1])
+    server_pid = os.getppid()
     os.dup2(2, 1)
     os.set_inheritable(file_descriptor, False)
     _watch(parent_pid)
     _log_to_stderr()
     code = EXIT_BROKEN
     try:
-        code = asyncio.run(_serve(socket.socket(fileno=file_descriptor)))
+        code = asyncio.run(_serve(socket.socket(fileno=file_descriptor), server_pid))
     except Exception:  # noqa: BLE001 - the process's supervisor: said once, then the server starts another
         logger.critical("the engine is broken", exc_info=True)
     _exit(code)
 
 
-async def _serve(sock: socket.socket) -> int:
+async def _serve(sock: socket.socket, server_pid: int) -> int:
     """One connection's life; gives the exit code."""
     connection = await Connection.over(sock)
     try:
         spec = msgspec.json.decode(await connection.receive(), type=EngineSpec)
+        if spec.has_children:
+            guard.start(server_pid)
         post = _Post(connection)
         loading = asyncio.create_task(_load(spec, post))
         try:
@@ -118,11 +123,10 @@ async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
 
 
 def _start_failure(error: Exception) -> StartFailed:
-    if isinstance(error, VoiceAgentError):
-        return StartFailed(error.code, str(error))
-    if isinstance(error, ModuleNotFoundError):
-        return StartFailed("missing_module", f"the module {error.name} is not installed")
-    return StartFailed("engine_start_failed", f"{type(error).__name__}: {error}")
+    code, text = code_and_text(error)
+    if code == "model_error":  # before the first request there is nothing of a user's in a text
+        return StartFailed("engine_start_failed", f"{type(error).__name__}: {error}")
+    return StartFailed(code, text)
 
 
 async def _answer(connection: Connection, post: "_Post", loading: asyncio.Task[Engine | None]) -> int:

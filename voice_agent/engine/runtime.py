@@ -170,6 +170,7 @@ class EngineSpec:
     talker: TalkerOptions | None = None
     warm_up_text: str = "Hello."
     env: dict[str, str] = field(default_factory=dict[str, str])
+    has_children: bool = False  # the model starts processes of its own, which must not outlive the server
     nice: int = 0  # how far an LLM steps back behind the others when cores are short (POSIX nice)
     limits: EngineLimits = field(default_factory=EngineLimits)
 
