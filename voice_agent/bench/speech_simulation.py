@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from voice_agent.bench.load import reply_frames
 from voice_agent.bench.speech_device import DeviceCosts, SimulatedDevice
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.clock import NS_PER_MS
@@ -24,7 +25,6 @@ from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
 from voice_agent.engine.urgency import Key
 
 FRAME_MS = 80.0
-MEAN_FRAMES, SIGMA, FEWEST_FRAMES, MOST_FRAMES = 52.0, 0.38, 16, 140
 INGRESS_MS, EGRESS_MS = 1.5, 0.8  # request parsed and at the engine; sound from the device to the client
 ONSET_MS = 10.0  # a real voice's quiet start, added to what is printed
 
@@ -197,12 +197,6 @@ def poisson(rps: float, seconds: float, seed: int, skipped_frames: int = 1) -> l
         plans.append(Plan(at_ms, frames, ((0.0, max(1, frames // 4)),), skipped_frames=skipped_frames))
         at_ms += draw.expovariate(rps) * 1000
     return plans
-
-
-def reply_frames(draw: random.Random) -> int:
-    """A reply's length: lognormal by its mean."""
-    mu = math.log(MEAN_FRAMES) - SIGMA**2 / 2
-    return min(MOST_FRAMES, max(FEWEST_FRAMES, round(draw.lognormvariate(mu, SIGMA))))
 
 
 def row_of(outcomes: Sequence[Outcome]) -> str:
