@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from voice_agent.bench.speech_device import DeviceCosts, SimulatedDevice
 from voice_agent.bench.speech_simulation import MODELS, Outcome, Plan, Simulation, main, poisson
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.engine import render_choice
-from voice_agent.engine.launches import FrameRow, Frames, Render, RenderRow
+from voice_agent.engine.launches import Cycle, FrameRow, Frames, Render, RenderRow
 from voice_agent.engine.render_choice import Chosen, Moment
 from voice_agent.engine.slot_stream import CyclePolicy
 
@@ -98,6 +101,46 @@ def test_text_that_comes_word_by_word_never_runs_dry_while_it_comes_faster_than_
     assert dry(outcomes) == 0 and {o.why for o in outcomes} == {"stop"}
 
 
+def test_replies_with_prefixes_of_their_own_start_a_little_later_and_make_nobody_run_dry() -> None:
+    plans = [replace(plan, prefill_rows=60 if n % 2 else 0) for n, plan in enumerate(poisson(30, 2, 9))]
+    outcomes = simulate(plans, OVERLAPPED)
+    assert dry(outcomes) == 0 and first_p95(outcomes) < 45
+    assert {o.why for o in outcomes} == {"stop"}
+
+
+PLANS = st.builds(
+    Plan,
+    at_ms=st.integers(0, 300).map(float),
+    frames=st.integers(0, 60),
+    text=st.lists(st.tuples(st.integers(0, 900).map(float), st.integers(1, 9)), max_size=5).map(tuple),
+    text_ends_ms=st.none() | st.integers(0, 1_200).map(float),
+    latency_first=st.booleans(),
+    skipped_frames=st.integers(0, 1),
+    never_stops=st.booleans(),
+    cancel_ms=st.none() | st.integers(0, 500).map(float),
+    prefill_rows=st.sampled_from([0, 0, 50]),
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(PLANS, max_size=8), st.booleans(), st.sampled_from([2, 4, 128]))
+def test_whatever_comes_every_reply_ends_once_and_all_that_was_made_is_heard(
+    plans: list[Plan], overlap: bool, slots: int
+) -> None:
+    costs = OVERLAPPED if overlap else SERIAL
+    policy = CyclePolicy(overlap=overlap, slots=slots, knee_rows=3, text_wait_ms=500, spare_frames=20)
+    simulation = Simulation(plans, costs, policy)
+    for outcome in simulation.run():
+        plan = outcome.plan
+        assert outcome.why
+        if outcome.why == "stop" and plan.frames and outcome.chunks:
+            assert sum(outcome.chunks) == plan.frames - plan.skipped_frames
+        if outcome.why == "busy":
+            assert not outcome.chunks
+    assert simulation.scheduler.in_slots == simulation.scheduler.in_line == 0
+    assert simulation.scheduler.plan(10**15) == Cycle()
+
+
 def test_an_end_of_speech_that_never_comes_is_cut_by_the_texts_length_among_healthy_replies() -> None:
     plans = [*poisson(10, 1, 1), Plan(10.0, 0, ((0.0, 20),), never_stops=True)]
     runaway = simulate(plans, OVERLAPPED)[-1]
@@ -115,10 +158,10 @@ def test_cancelled_replies_leave_within_a_cycle_and_the_rest_goes_on() -> None:
 
 
 def test_more_than_the_device_can_do_is_refused_in_time_and_what_is_spoken_does_not_stutter() -> None:
-    outcomes = simulate(poisson(200, 1, 4), OVERLAPPED, slots=48, admit_wait_ms=200)
+    outcomes = simulate(poisson(200, 0.7, 4), OVERLAPPED, slots=48, admit_wait_ms=200)
     spoken = [o for o in outcomes if o.why == "stop"]
     refused = [o for o in outcomes if o.why == "busy"]
-    assert len(spoken) + len(refused) == len(outcomes) and len(spoken) > 60 and refused
+    assert len(spoken) + len(refused) == len(outcomes) and len(spoken) > 40 and refused
     assert max(o.over_ms for o in refused) < 220 and all(o.first_ms is None for o in refused)
     assert max(o.first_ms or 0 for o in spoken) < 280
     assert dry(spoken) == 0

@@ -6,7 +6,7 @@ from voice_agent.bench.speech_device import DeviceCosts
 from voice_agent.clock import NS_PER_MS
 from voice_agent.engine.costs import Costs
 from voice_agent.engine.cycles import CycleScheduler
-from voice_agent.engine.launches import Ending, Frames, Render, RenderRow
+from voice_agent.engine.launches import Ending, Frames, Prefill, Render, RenderRow
 from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
 from voice_agent.engine.urgency import Key
 
@@ -19,7 +19,7 @@ class Bench:
 
     def __init__(self, **policy: float) -> None:
         self.policy = CyclePolicy(**policy)  # type: ignore[arg-type]
-        self.scheduler = CycleScheduler(self.policy, Costs(*DEVICE.measured()))
+        self.scheduler = CycleScheduler(self.policy, DEVICE.measured())
         self.now_ms = 0.0
         self.renders: list[Render] = []
         self.endings: list[Ending] = []
@@ -347,6 +347,40 @@ def test_sound_cut_as_silence_leaves_the_reply_without_a_first_sound() -> None:
     assert cycle.frames
     bench.scheduler.frames_done(cycle.frames, bench.now_ns + 1, 3.5)
     assert bench.scheduler.plan(bench.now_ns + 1).renders[0].first_sound
+
+
+def test_a_reply_with_a_prefix_of_its_own_is_prefilled_whole_before_its_first_frame() -> None:
+    bench = Bench()
+    bench.speak(A, prefill_rows=40)
+    bench.speak(B)
+    cycle = bench.scheduler.plan(0)
+    assert cycle.prefill == Prefill(A, 0, 40, 64) and cycle.frames is None
+    assert keys(bench.scheduler.plan(int(2.5 * NS_PER_MS)).frames) == [B]
+    assert cycle.prefill
+    bench.scheduler.prefill_done(cycle.prefill, int(3.0 * NS_PER_MS), 3.0)
+    following = bench.scheduler.plan(int(6.0 * NS_PER_MS)).frames
+    assert following and [(row.key, row.frame) for row in following.rows] == [(A, 0), (B, 1)]
+
+
+def test_prefills_and_frames_take_turns_and_a_prefill_waits_for_text_and_can_be_cancelled() -> None:
+    bench = Bench()
+    bench.speak(A)
+    for key in (B, C):
+        bench.speak(key, rows=0, ended=False, prefill_rows=100)
+    assert keys(bench.frames()) == [A]
+    for key in (B, C):
+        bench.scheduler.append(key, 5, bench.now_ns)
+    prefill = bench.scheduler.plan(bench.now_ns).prefill
+    assert prefill and prefill.key == B
+    bench.scheduler.cancel(B)
+    assert bench.scheduler.endings() == []
+    bench.scheduler.prefill_done(prefill, bench.now_ns, 3.0)
+    assert bench.scheduler.endings() == [Ending(B, "aborted", 0)]
+    assert keys(bench.frames()) == [A]
+    following = bench.scheduler.plan(bench.now_ns).prefill
+    assert following and following.key == C
+    with pytest.raises(ValueError, match="prefill graph"):
+        bench.speak(("too long", 1), prefill_rows=10_000)
 
 
 def test_a_key_in_use_is_a_bug_and_late_news_of_a_reply_that_is_over_is_not() -> None:

@@ -5,19 +5,21 @@ bound by memory, the VoiceBox by arithmetic: side by side both run slower by `ov
 streams the urgent one goes first and the other stands meanwhile.
 """
 
+import itertools
 import random
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from voice_agent.engine.costs import RenderBucket
-from voice_agent.engine.launches import Frames, Render
+from voice_agent.engine.costs import Costs, RenderBucket
+from voice_agent.engine.launches import Frames, Prefill, Render
 
 ROW_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+PREFILL_BUCKETS = (32, 64, 128, 256)
 RENDER_FRAMES, RENDER_ROWS = (1, 2, 3, 4, 6, 8, 12, 16), (1, 2, 4, 8, 16, 32)
 
 LaneName = Literal["frames", "first", "follow"]
+Launch = Frames | Prefill | Render
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class DeviceCosts:
     overlap_slowdown: float = 1.25
     overlap: bool = True
     jitter: float = 0.03  # relative spread of a launch
+    prefill_ms: float = 3.0  # of any length: bound by the weights
     host_ms: float = (
         0.15  # from its plan to its start where the stream was idle, and from its end to its notice
     )
@@ -43,22 +46,32 @@ class DeviceCosts:
         """A VoiceBox launch, padding included."""
         return self.render_ms + self.render_frame_ms * bucket[0] * bucket[1]
 
-    def measured(self) -> tuple[Mapping[int, float], Mapping[RenderBucket, float]]:
+    def launch_ms(self, what: Launch) -> float:
+        """Any of them."""
+        match what:
+            case Frames():
+                return self.frames_ms(what.bucket)
+            case Prefill():
+                return self.prefill_ms
+            case Render():
+                return self.renders_ms(what.bucket)
+
+    def measured(self) -> Costs:
         """What a warm-up finds: every bucket, in the company that it will have."""
         slower = self.overlap_slowdown if self.overlap else 1.0
-        renders = {
-            (frames, rows): slower * self.renders_ms((frames, rows))
-            for frames in RENDER_FRAMES
-            for rows in RENDER_ROWS
-        }
-        return {bucket: slower * self.frames_ms(bucket) for bucket in ROW_BUCKETS}, renders
+        shapes = itertools.product(RENDER_FRAMES, RENDER_ROWS)
+        return Costs(
+            {bucket: slower * self.frames_ms(bucket) for bucket in ROW_BUCKETS},
+            {shape: slower * self.renders_ms(shape) for shape in shapes},
+            dict.fromkeys(PREFILL_BUCKETS, slower * self.prefill_ms),
+        )
 
 
 @dataclass(eq=False, slots=True)
 class Launched:
     """One launch and how much of it is left."""
 
-    what: Frames | Render
+    what: Launch
     left_ms: float
     start_ms: float | None = None
 
@@ -81,18 +94,12 @@ class SimulatedDevice:
             "follow": deque(),
         }
 
-    def launch(self, what: Frames | Render) -> None:
+    def launch(self, what: Launch) -> None:
         """Queue it behind what its stream does."""
-        is_frames = isinstance(what, Frames)
-        ms = (
-            self.costs.frames_ms(what.bucket)
-            if isinstance(what, Frames)
-            else self.costs.renders_ms(what.bucket)
-        )
-        ms *= max(0.5, self._random.gauss(1.0, self.costs.jitter))
-        name: LaneName = (
-            "frames" if is_frames or not self.costs.overlap else ("first" if what.first_sound else "follow")
-        )
+        ms = self.costs.launch_ms(what) * max(0.5, self._random.gauss(1.0, self.costs.jitter))
+        name: LaneName = "frames"
+        if isinstance(what, Render) and self.costs.overlap:
+            name = "first" if what.first_sound else "follow"
         lane = self._lanes[name]
         lane.append(Launched(what, ms + (0 if lane else self.costs.host_ms)))
 
@@ -101,10 +108,10 @@ class SimulatedDevice:
         ends = [self.now_ms + lane[0].left_ms / rate for lane, rate in self._running()]
         return min(ends, default=None)
 
-    def advance(self, until_ms: float) -> list[tuple[Frames | Render, float]]:
+    def advance(self, until_ms: float) -> list[tuple[Launch, float]]:
         """Let time pass, never past a launch's end; returns what ended with the ms it took."""
         passed_ms = until_ms - self.now_ms
-        done: list[tuple[Frames | Render, float]] = []
+        done: list[tuple[Launch, float]] = []
         running = self._running()
         for lane, rate in running:
             head = lane[0]

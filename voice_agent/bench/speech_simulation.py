@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from voice_agent.bench.load import reply_frames
-from voice_agent.bench.speech_device import DeviceCosts, SimulatedDevice
+from voice_agent.bench.speech_device import DeviceCosts, Launch, SimulatedDevice
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.clock import NS_PER_MS
-from voice_agent.engine.costs import Costs
 from voice_agent.engine.cycles import CycleScheduler
-from voice_agent.engine.launches import Cycle, Frames, Render
+from voice_agent.engine.launches import Cycle, Frames, Prefill
 from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
 from voice_agent.engine.urgency import Key
 
@@ -50,6 +49,7 @@ class Plan:
     skipped_frames: int = 0
     never_stops: bool = False
     cancel_ms: float | None = None
+    prefill_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Simulation:
         self, plans: Sequence[Plan], device: DeviceCosts, policy: CyclePolicy, *, seed: int = 0
     ) -> None:
         self.device = SimulatedDevice(device, seed)
-        self.scheduler = CycleScheduler(policy, Costs(*device.measured()))
+        self.scheduler = CycleScheduler(policy, device.measured())
         self.outcomes: dict[Key, Outcome] = {}
         self.most_in_slots = 0
         self.frame_rows: list[int] = []
@@ -140,7 +140,9 @@ class Simulation:
             plan = self.outcomes[key].plan
             match what:
                 case "admit":
-                    request = SpeechRequest(key, plan.latency_first, plan.skipped_frames)
+                    request = SpeechRequest(
+                        key, plan.latency_first, plan.skipped_frames, prefill_rows=plan.prefill_rows
+                    )
                     self.scheduler.admit(request, self._now_ns)
                 case "text":
                     self.scheduler.append(key, rows, self._now_ns)
@@ -150,11 +152,15 @@ class Simulation:
                     self.scheduler.cancel(key)
 
     def _launch(self, cycle: Cycle) -> None:
-        for launch in (*cycle.renders, *([cycle.frames] if cycle.frames else [])):
-            self.device.launch(launch)
+        for launch in (*cycle.renders, cycle.prefill, cycle.frames):
+            if launch is not None:
+                self.device.launch(launch)
         self.most_in_slots = max(self.most_in_slots, self.scheduler.in_slots)
 
-    def _done(self, what: Frames | Render, took_ms: float) -> None:
+    def _done(self, what: Launch, took_ms: float) -> None:
+        if isinstance(what, Prefill):
+            self.scheduler.prefill_done(what, self._now_ns, took_ms)
+            return
         if isinstance(what, Frames):
             self.frame_rows.append(len(what.rows))
             plans = {row.key: self.outcomes[row.key].plan for row in what.rows}

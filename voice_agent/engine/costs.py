@@ -1,8 +1,8 @@
 """What a launch takes on the device, learnt from every launch: for the cycle scheduler's predictions.
 
-A launch replays a captured graph, so it has the size of a bucket: rows for the frame graph, (frames, rows) for the
-VoiceBox. Every bucket is measured while warming up, before anybody is served; here the figures follow the load
-(neighbours on the device slow a launch down). Which buckets exist is read off those first figures.
+A launch replays a captured graph, so it has the size of a bucket: rows for the frame graph and for a prefill,
+(frames, rows) for the VoiceBox. Every bucket is measured while warming up, in the company that it will have; later
+the figures follow the load. Which buckets exist is read off those first figures.
 """
 
 from bisect import bisect_left
@@ -17,11 +17,17 @@ RenderBucket = tuple[int, int]  # frames, rows
 class Costs:
     """Estimates in ms per bucket. Raises ValueError without buckets, or if asked for more than the largest holds."""
 
-    def __init__(self, frames_ms: Mapping[int, float], render_ms: Mapping[RenderBucket, float]) -> None:
+    def __init__(
+        self,
+        frames_ms: Mapping[int, float],
+        render_ms: Mapping[RenderBucket, float],
+        prefill_ms: Mapping[int, float] | None = None,
+    ) -> None:
         if not frames_ms or not render_ms:
             raise ValueError("costs need at least one measured bucket of each kind")
         self._frames_ms = dict(sorted(frames_ms.items()))
         self._render_ms = dict(render_ms)
+        self._prefill_ms = dict(sorted((prefill_ms or {}).items()))
         self._covering: dict[RenderBucket, RenderBucket] = {}
         self.most_rows = max(frames_ms)
         self.most_render_frames = max(frames for frames, _ in render_ms)
@@ -40,6 +46,17 @@ class Costs:
         rounds, rest = divmod(max(1, rows), self.most_rows)
         whole_ms = rounds * self._frames_ms[self.most_rows]
         return whole_ms + (self._frames_ms[self.frame_bucket(rest)] if rest else 0.0)
+
+    def prefill_bucket(self, rows: int) -> int:
+        """The smallest prefill graph for so many rows of one reply."""
+        for bucket in self._prefill_ms:
+            if bucket >= rows:
+                return bucket
+        raise ValueError(f"{rows} rows are more than the largest prefill graph holds")
+
+    def prefill_ms(self, bucket: int) -> float:
+        """One reply's prefill."""
+        return self._prefill_ms[bucket]
 
     def render_bucket(self, frames: int, rows: int) -> RenderBucket:
         """The smallest VoiceBox graph for so many frames of so many rows."""
@@ -70,6 +87,10 @@ class Costs:
     def learn_frames(self, bucket: int, took_ms: float) -> None:
         """A frame graph took so long."""
         self._frames_ms[bucket] = _learnt(self._frames_ms[bucket], took_ms)
+
+    def learn_prefill(self, bucket: int, took_ms: float) -> None:
+        """A prefill graph took so long."""
+        self._prefill_ms[bucket] = _learnt(self._prefill_ms[bucket], took_ms)
 
     def learn_render(self, bucket: RenderBucket, took_ms: float) -> None:
         """A VoiceBox graph took so long."""

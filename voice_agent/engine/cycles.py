@@ -1,7 +1,8 @@
 """What the GPU speech engine launches next: rows of the frame graph (Talker and Code Predictor) and VoiceBox batches.
 
-Pure bookkeeping for one launch thread. It is told what came (`admit`, `append`, `ended`, `cancel`) and what a launch
-took (`frames_done`, `render_done`); `plan` says what to launch now. Urgency: first sounds before all; then whoever's
+Pure bookkeeping for one launch thread, which goes round: tell what came (`admit`, `append`, `ended`, `cancel`) and
+which launches ended (`prefill_done`, `frames_done`, `render_done`), launch what `plan` says, tell the `endings`, sleep
+until something comes or `wake_ns`. Urgency: first sounds before all; then whoever's
 sound runs out soonest. Replies take a slot of the device when there is one and the cycle they would cause is short
 enough; they wait for it in order, with a time limit, then are refused as busy.
 """
@@ -12,7 +13,7 @@ from collections.abc import Collection, Mapping
 from voice_agent.clock import NS_PER_MS
 from voice_agent.engine import render_choice
 from voice_agent.engine.costs import Costs
-from voice_agent.engine.launches import Cycle, Ending, FrameRow, Frames, Lanes, Render, RenderRow
+from voice_agent.engine.launches import Cycle, Ending, FrameRow, Frames, Lanes, Prefill, Render, RenderRow
 from voice_agent.engine.render_choice import Chosen, Moment
 from voice_agent.engine.slot_stream import CyclePolicy, SlotStream, SpeechRequest
 from voice_agent.engine.urgency import Key
@@ -33,6 +34,7 @@ class CycleScheduler:
         self._lanes = Lanes.of(policy)
         self._ahead_ns = int(policy.launch_ahead_ms * NS_PER_MS)
         self._last_was_frames = False
+        self._last_was_prefill = False
         self._rows = 1  # of the newest frame graph
 
     # --- what comes in ------------------------------------------------------------------------------------------
@@ -41,6 +43,8 @@ class CycleScheduler:
         """A reply wants to be spoken; it gets a slot at the next plan that has room. Full line: ends as busy."""
         if request.key in self._streams or request.key in self._waiting:
             raise ValueError(f"{request.key} is spoken already")
+        if request.prefill_rows:
+            self.costs.prefill_bucket(request.prefill_rows)  # raises ValueError if no graph holds it
         if len(self._waiting) >= self._policy.waiting_replies:
             self._endings.append(Ending(request.key, "busy", 0))
             return
@@ -86,6 +90,15 @@ class CycleScheduler:
                 self._made_one(stream, now_ns)
             self._free_if_over(stream)
 
+    def prefill_done(self, done: Prefill, now_ns: int, took_ms: float) -> None:
+        """A prefill ended: the reply is a row from now on."""
+        self._lanes.frames.done()
+        self.costs.learn_prefill(done.bucket, took_ms)
+        stream = self._streams[done.key]
+        stream.in_frames -= 1
+        stream.prefilled, stream.moved_ns = True, now_ns
+        self._free_if_over(stream)
+
     def render_done(
         self, done: Render, now_ns: int, took_ms: float, heard_ms: Mapping[Key, float] | None = None
     ) -> None:
@@ -114,7 +127,9 @@ class CycleScheduler:
         follow = self._follow_ups(
             moment
         )  # before first sounds, so that what is due rides with them only if it must
-        return Cycle(self._frames(now_ns, able), (*self._first_sounds(moment), *follow))
+        renders = (*self._first_sounds(moment), *follow)
+        prefill = self._prefill(now_ns, able)
+        return Cycle(None if prefill else self._frames(now_ns, able), renders, prefill)
 
     def wake_ns(self, now_ns: int) -> int | None:
         """When `plan` may have something new although nothing happened; None if only events can change that."""
@@ -157,6 +172,8 @@ class CycleScheduler:
         idle = self._last_was_frames and (self._crowded or not hurry)
         if (idle or render_choice.overdue(moment)) and (follow := self._follow_ups(moment)):
             return Cycle(None, tuple(follow))
+        if prefill := self._prefill(moment.now_ns, able):
+            return Cycle(prefill=prefill)
         frames = self._frames(moment.now_ns, able)
         return Cycle(frames) if frames else Cycle(None, tuple(self._follow_ups(moment)))
 
@@ -184,6 +201,21 @@ class CycleScheduler:
         self._last_was_frames = False
         return [Render(tuple(rows), bucket, first_sound)]
 
+    def _prefill(self, now_ns: int, able: list[SlotStream]) -> Prefill | None:
+        """The most urgent reply's own prefix; never two in a row while others could make frames."""
+        if not self._lanes.frames.takes(now_ns, self._ahead_ns) or (able and self._last_was_prefill):
+            return None
+        waiting = [s for s in self._streams.values() if s.wants_prefill]
+        if not waiting:
+            return None
+        stream = min(waiting, key=SlotStream.frame_urgency)
+        rows = stream.request.prefill_rows
+        bucket = self.costs.prefill_bucket(rows)
+        stream.in_frames += 1
+        self._lanes.frames.launch(now_ns, self.costs.prefill_ms(bucket))
+        self._last_was_prefill = True
+        return Prefill(stream.request.key, _slot(stream), rows, bucket)
+
     def _frames(self, now_ns: int, able: list[SlotStream]) -> Frames | None:
         if not able or not self._lanes.frames.takes(now_ns, self._ahead_ns):
             return None
@@ -195,7 +227,7 @@ class CycleScheduler:
             stream.launched += 1
             stream.in_frames += 1
         self._lanes.frames.launch(now_ns, self.costs.frame_ms(bucket))
-        self._last_was_frames = True
+        self._last_was_frames, self._last_was_prefill = True, False
         self._rows = bucket
         return Frames(tuple(rows), bucket)
 

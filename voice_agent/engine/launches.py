@@ -39,6 +39,16 @@ class Frames:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefill:
+    """One reply's own prefix, by the prefill graph of `bucket` rows, on the frame graph's stream."""
+
+    key: Key
+    slot: int
+    rows: int
+    bucket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Render:
     """One replay of the VoiceBox graph of `bucket` (frames, rows); `first_sound` ones go on the urgent stream."""
 
@@ -49,10 +59,11 @@ class Render:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What to launch now; nothing at all is a normal value."""
+    """What to launch now; nothing at all is a normal value. At most one of `frames` and `prefill`."""
 
     frames: Frames | None = None
     renders: tuple[Render, ...] = ()
+    prefill: Prefill | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,17 @@ class CyclePolicy:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """A reply that asks to be spoken; `skipped_frames` at its start are made but never sound."""
+    """A reply that asks to be spoken.
+
+    `skipped_frames` at its start are made but never sound. `prefill_rows` of its own go before its first frame (an
+    instruction, a cloned voice, a whole text), in one launch that is never split; 0 where the cached prefix is all.
+    """
 
     key: Key
     latency_first: bool = True
     skipped_frames: int = 0
     most_frames: int = 8_192
+    prefill_rows: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -80,12 +85,14 @@ class SlotStream:
     moved_ns: int = 0  # when text or a frame came last
     in_frames: int = 0  # launches it is part of, not done yet
     in_renders: int = 0
+    prefilled: bool = False
     gone: bool = False  # cancelled: nothing more is launched for it
 
     def __post_init__(self) -> None:
         """Start waiting."""
         self.playout = Playout(self.came_ns)
         self.moved_ns = self.came_ns
+        self.prefilled = self.request.prefill_rows == 0
 
     @property
     def ready(self) -> int:
@@ -126,9 +133,20 @@ class SlotStream:
         by_text = self.policy.spare_frames + self.policy.frames_per_text_row * self.text_rows
         return min(self.request.most_frames, by_text)
 
+    @property
+    def wants_prefill(self) -> bool:
+        """Whether its own prefill is to be launched; its text, or its first row, is part of that."""
+        waits = not self.prefilled and self.in_frames == 0 and self.text_rows > 0
+        return waits and not self.gone and self.total is None
+
     def can_step(self, now_ns: int) -> bool:
         """Whether the frame graph may make one more frame of it."""
-        if self.gone or self.total is not None or (self.launched >= self.text_rows and not self.text_ended):
+        if (
+            not self.prefilled
+            or self.gone
+            or self.total is not None
+            or (self.launched >= self.text_rows and not self.text_ended)
+        ):
             return False
         if self.launched - self.rendered >= self.policy.ring_frames or self.launched >= self.most_frames():
             return False
