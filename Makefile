@@ -21,6 +21,13 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# torch for the speech models' tests: the CPU build, a tenth of the one on PyPI
+TORCH := $(VENV)/.torch
+$(TORCH): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+		--extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0
+	@touch $@
+
 weights: install
 	$(BIN)/voice-agent models pull --profile cpu-small
 
@@ -37,16 +44,16 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-types: install
+types: install $(TORCH)
 	$(BIN)/pyright
 
-unit: install
+unit: install $(TORCH)
 	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow"
 
-test: install debian weights lint types
+test: install $(TORCH) debian weights lint types
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow"
 
-slow: install debian weights
+slow: install $(TORCH) debian weights
 	$(BIN)/python -m pytest -m slow
 
 # both locks, without any index's address in them
