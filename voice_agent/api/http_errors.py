@@ -37,6 +37,14 @@ CODES = {
     415: "unsupported_media_type",
 }
 UNAVAILABLE_RETRY_S = 5
+ASKERS_FAULT = {  # what an engine refuses because of the request: asking again would not help
+    "context_length_exceeded",
+    "context_too_long",
+    "invalid_request",
+    "invalid_speed",
+    "unknown_voice",
+    "unsupported_language",
+}
 
 
 def exception_handlers() -> dict[Any, ExceptionHandler]:
@@ -115,6 +123,9 @@ def _bad_request(request: Request, error: Exception) -> Response:
 
 
 def _engine(request: Request, error: Exception) -> Response:
+    code = cast(EngineError, error).code
+    if code in ASKERS_FAULT:
+        return error_response(400, str(error), code)
     log.warning("an engine could not serve a request", exc_info=error)
     headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
     return error_response(503, str(error), cast(EngineError, error).code, headers=headers)
