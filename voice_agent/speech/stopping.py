@@ -13,7 +13,7 @@ from voice_agent.speech.thinker import Thinker
 
 
 class StopCutter:
-    """Finds the first stop sequence in text that comes in pieces. State: the text that may begin one."""
+    """Finds the stop sequence that is whole first in text that comes in pieces. State: the text that may begin one."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
@@ -25,10 +25,10 @@ class StopCutter:
         if self.stopped:
             return ""
         text = self._held + piece
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         held = max((_beginning(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
