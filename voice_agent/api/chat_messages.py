@@ -28,7 +28,6 @@ def chat_request(body: ChatBody, spoken_text: SpokenText, voice_named: VoiceName
         _message(message, f"messages[{n}]", spoken_text) for n, message in enumerate(body.messages)
     )
     _check_calls(messages)
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         messages=messages,
         speech=_speech(body, voice_named),
@@ -38,7 +37,7 @@ def chat_request(body: ChatBody, spoken_text: SpokenText, voice_named: VoiceName
         temperature=body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         seed=body.seed,
-        stop=tuple(stop),
+        stop=tuple(body.stop or ()),
     )
 
 

@@ -6,7 +6,7 @@ Source: OpenAI's chat completion reference; `latency_first`, and `audio.format` 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from voice_agent.audio import AudioFormat
 
@@ -159,6 +159,13 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Stops = Annotated[list[Name], Field(max_length=4), BeforeValidator(_listed)]  # one may stand alone
+
+
 class ChatBody(Body):
     """POST /v1/chat/completions."""
 
@@ -172,7 +179,7 @@ class ChatBody(Body):
     tools: Annotated[list[Tool], Field(max_length=128)] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    stop: Name | Annotated[list[Name], Field(max_length=4)] | None = None
+    stop: Stops | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
