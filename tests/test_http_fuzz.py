@@ -101,7 +101,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
         time.sleep(1)
         assert process.num_fds() <= before + 4
         assert httpx.post(f"{running.url}/v1/chat/completions", json=GOOD).json()["choices"]
-        assert not [line for line in running.lines if "Traceback" in line]
+        log = "".join(running.lines)
+        assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:3_000]
 
 
 GOOD: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
@@ -163,18 +164,18 @@ def test_any_bytes_for_a_form(server: LiveServer, body: bytes, boundary: str) ->
         check(response.status_code, response.text)
 
 
+DAMAGE = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=6)
+
+
 @bounded
-@given(st.data())
-def test_a_damaged_sound_file(server: LiveServer, data: st.DataObject) -> None:
+@given(DAMAGE, st.sampled_from(["json", "srt", "verbose_json"]))
+def test_a_damaged_sound_file(server: LiveServer, damage: list[tuple[int, int]], form: str) -> None:
     file = bytearray(WAV)
-    for _ in range(data.draw(st.integers(1, 6))):
-        file[data.draw(st.integers(0, 60))] = data.draw(st.integers(0, 255))
-    form = {
-        "model": "whisper-1",
-        "response_format": data.draw(st.sampled_from(["json", "srt", "verbose_json"])),
-    }
+    for at, value in damage:
+        file[at] = value
+    data = {"model": "whisper-1", "response_format": form}
     url = f"{server.url}/v1/audio/transcriptions"
-    response = httpx.post(url, data=form, files={"file": bytes(file)}, timeout=LONGEST_S)
+    response = httpx.post(url, data=data, files={"file": bytes(file)}, timeout=LONGEST_S)
     check(response.status_code, response.text)
 
 
