@@ -341,3 +341,26 @@ async def test_a_client_that_hangs_up_ends_the_work_behind(path: str, body: Any,
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         await until(lambda: scripted.open == 0)
+
+
+@pytest.mark.parametrize("path", [CHAT, SPEECH, WRITE])
+async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_fault_of_the_servers(path: str):
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"--x\r\n", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"multipart/form-data; boundary=x")]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scripted = Scripted()
+    await app_of(scripted)(
+        scope | {"headers": headers, "client": ("127.0.0.1", 1), "scheme": "http"}, receive, send
+    )
+    assert sent[0]["status"] == 499 and scripted.asked == []

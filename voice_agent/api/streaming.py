@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from voice_agent.api.http_errors import HUNG_UP
 from voice_agent.errors import VoiceAgentError
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,6 @@ T = TypeVar("T")
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
-HUNG_UP = 499  # nginx's word for it; nobody is there to read it
 
 
 class HungUp(Exception):
