@@ -45,6 +45,9 @@ class ServerConfig:
     tls_cert: str = setting("PEM certificate chain; with tls_key the server speaks HTTPS.", "")
     tls_key: str = setting("PEM private key for tls_cert.", "")
     workers: int = setting("Server processes. One: each would load every model.", 1)
+    max_requests: int = setting(
+        "Chat completions, speeches and transcriptions in hand at once; more get 503 with Retry-After.", 16
+    )
     drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
 
 
@@ -96,6 +99,12 @@ class ThinkerConfig:
     context_tokens: int = setting("Longest context; older turns are cut whole.", 4096)
     max_output_tokens: int = setting("Longest answer.", 512)
     temperature: float = setting("0 is greedy.", 0.0)
+    sees: bool = setting(
+        "Whether it takes images (image_url parts); of a remote one you have to say so.", False
+    )
+    hears: bool = setting(
+        "Whether it takes sound (input_audio parts); else the recognizer writes it down.", False
+    )
     stall_s: float = setting("A Thinker that gives nothing for so long is given up.", 20.0)
     options: dict[str, Any] = table("Further options of the family.")
 
@@ -104,13 +113,16 @@ class ThinkerConfig:
 class TalkerConfig:
     """Text to speech: Talker and VoiceBox."""
 
-    family: str = setting("Model family: piper or scripted (a tone for each word).", "piper")
+    family: str = setting("Model family: piper, kokoro or scripted (a tone for each word).", "piper")
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
     voice: str = setting("Voice within the model; empty takes its first.", "")
     threads: int = setting("CPU threads.", 1)
     max_jobs: int = setting("Replies rendered at once; the rest wait in order, then get 'busy'.", 32)
     queued_jobs: int = setting("Replies that may wait to be rendered.", 64)
     job_wait_s: float = setting("How long each may wait.", 5.0)
+    aliases: dict[str, Any] = table(
+        "More names for voices: alias to voice ('' is the default, which OpenAI's names and preset_spk_1 mean)."
+    )
     latency_first: bool = setting("Smallest chunks first (true) or whole sentences with full context.", True)
     options: dict[str, Any] = table("Further options of the family.")
 

@@ -36,6 +36,7 @@ from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
 from voice_agent.errors import BusyError, ConfigError
 from voice_agent.events import SessionSettings
+from voice_agent.http_surface import create_request_routes
 from voice_agent.listening import Ears
 from voice_agent.loop_lag import LoopLag
 from voice_agent.media.echo import EchoCanceller, PlayedSound
@@ -98,6 +99,13 @@ class Agent:
         )
         # relaying is the client's side only: a server that can be reached needs no TURN for itself
         self._stun = [s for s in config.ice.servers if all(url.startswith("stun:") for url in s.urls)]
+
+    def request_routes(self) -> list[BaseRoute]:
+        """The routes of what needs no session."""
+        ears = self._ears
+        return create_request_routes(
+            self._config, self._engines, lambda: Vad(ears.silero), ears.detector_thread, self._clock
+        )
 
     def reasons(self) -> list[str]:
         """Why no call can be taken; empty when ready."""
@@ -193,7 +201,7 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry) -> AppParts:
     """What the HTTP application is made of."""
     own_names = () if config.server.host in {"0.0.0.0", "::"} else (config.server.host,)
     return AppParts(
-        routes=create_signaling_routes(registry, ice_servers(config)),
+        routes=[*create_signaling_routes(registry, ice_servers(config)), *agent.request_routes()],
         readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
         model_name=config.server.served_model_name,
         access=Access(config.server.api_keys, config.server.allowed_origins, own_names),

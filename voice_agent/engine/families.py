@@ -21,6 +21,7 @@ _FAMILIES = {
     "whisper": "voice_agent.models.whisper",
     "llama": "voice_agent.models.llama",
     "piper": "voice_agent.models.piper",
+    "kokoro": "voice_agent.models.kokoro",
     "scripted": "voice_agent.models.scripted",
 }
 

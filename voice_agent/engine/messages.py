@@ -32,16 +32,28 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     exact: bool
 
 
+class HeardWord(msgspec.Struct, frozen=True, array_like=True):
+    """A recognized word and when it was spoken, in seconds from the request's first sample."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
 # --- to the Thinker engine
 
 
 class Transcribe(Message, frozen=True, tag=True):
-    """Recognize speech: `pcm` is int16 mono at 16 kHz, 30 s at most; `language` None lets the model decide."""
+    """Recognize speech: `pcm` is int16 mono at 16 kHz, 30 s at most; `language` None lets the model decide.
+
+    With `timed` the transcript says when each word was spoken, if the recognizer can tell.
+    """
 
     request_id: str
     epoch: int
     pcm: bytes
     language: str | None = None
+    timed: bool = False
 
 
 class Think(Message, frozen=True, tag=True):
@@ -54,6 +66,9 @@ class Think(Message, frozen=True, tag=True):
     tool_choice: str = "auto"
     max_output_tokens: int = 512
     temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: list[str] = []  # carried out by speech.stopping, whichever Thinker it is
 
 
 # --- to the speech engine
@@ -137,12 +152,13 @@ class Pong(Message, frozen=True, tag=True):
 
 
 class Transcript(Message, frozen=True, tag=True):
-    """What was said; empty if there were no words. Ends the request."""
+    """What was said; empty if there were no words. Ends the request. `words` only where they were asked for."""
 
     request_id: str
     epoch: int
     text: str
     language: str
+    words: list[HeardWord] = []
 
 
 class TextDelta(Message, frozen=True, tag=True):

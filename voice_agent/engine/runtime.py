@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from voice_agent.audio import Samples
-from voice_agent.engine.messages import SpokenWord, Think
+from voice_agent.engine.messages import HeardWord, SpokenWord, Think
 
 # --- what the models hand back ----------------------------------------------------------------------------------
 
@@ -64,6 +64,10 @@ class RecognizerModel(Protocol):
 
     def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
         """Text and its language for int16 16 kHz [T]; empty text if there were no words."""
+        ...
+
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        """When each word of a text it recognized in these samples was spoken; empty if it cannot tell."""
         ...
 
 

@@ -126,8 +126,10 @@ class ThinkerEngine:
         if self._recognizer is None or self._spec.recognizer is None:
             raise InvalidRequest("this engine has no recognizer")
         language = request.language or self._spec.recognizer.language
-        text, spoken = self._recognizer.transcribe(_speech(request.pcm), language)
-        return Transcript(job.request_id, job.epoch, text, spoken)
+        speech = _speech(request.pcm)
+        text, spoken = self._recognizer.transcribe(speech, language)
+        words = self._recognizer.align(speech, text, spoken) if request.timed and text else []
+        return Transcript(job.request_id, job.epoch, text, spoken, words)
 
     def _think(self, job: Job, request: Think) -> Finished:
         if self._thinker is None or self._count is None:

@@ -196,8 +196,11 @@ def _body(request: Think) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         "cache_prompt": True,
         "temperature": request.temperature,
+        "top_p": request.top_p,
         "max_tokens": request.max_output_tokens,
     }
+    if request.seed is not None:
+        body["seed"] = request.seed & 0xFFFF_FFFF  # llama.cpp's seeds have 32 bits
     if tools := _offered(request):
         body["tools"] = tools
         if request.tool_choice != "auto":

@@ -6,6 +6,7 @@ to the memory it attends to (measured on 74 clips: 0 repeats, 35 without). A rep
 decoded again over real silence. Noise and hum give "". Does not know: VAD, turns, partial results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
+from voice_agent.engine.messages import HeardWord
 from voice_agent.engine.runtime import RecognizerOptions
 from voice_agent.errors import EngineError, WeightsError
 from voice_agent.models.first_word import command_in, first_words
@@ -112,6 +114,22 @@ class Whisper:
         logits = np.array(result.logits[0][0], np.float32)
         return command_in(logits, self._first_words) or ""
 
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        """When each word of a recognized text was spoken, from where the decoder looked; costs a third encoding."""
+        speech = samples[:LONGEST_SAMPLES]
+        words = text.split()
+        tokens = [self._tokenizer.encode(f" {word}", add_special_tokens=False).ids for word in words]
+        if not words or len(speech) < SHORTEST_SAMPLES:
+            return []
+        aligned = self._model.align(
+            self._memory(speech, PAD_S, REST_S),
+            self._prompt(language)[:-1],  # with time stamps on, or they are told as words
+            [[token for group in tokens for token in group]],
+            MEL_HZ * len(speech) // MODEL_RATE_HZ,
+        )[0]
+        lengths = [len(group) for group in tokens]
+        return word_times(words, lengths, aligned.alignments, len(speech) / MODEL_RATE_HZ)
+
     def _known(self, language: str | None) -> str | None:
         if not self._multilingual:
             return "en"
@@ -184,6 +202,27 @@ def is_speech(heard: Heard, *, alone: bool = False) -> bool:
     if heard.no_speech > NO_SPEECH:
         return False
     return not (heard.no_speech > UNSURE_NO_SPEECH and heard.score < UNSURE_SCORE)
+
+
+def word_times(
+    words: list[str], token_counts: list[int], path: Sequence[tuple[int, int]], duration_s: float
+) -> list[HeardWord]:
+    """Words in seconds from an alignment path of (token, encoder position), both of which never go back.
+
+    A token begins at its first position, a word with its first token and ends where the next word begins.
+    """
+    begins = dict[int, int]()
+    for token, position in path:
+        begins.setdefault(token, position)
+    starts, first = list[float](), 0
+    for count in token_counts:
+        known = begins.get(first)
+        starts.append(known / POSITIONS_HZ if known is not None else starts[-1] if starts else 0.0)
+        first += count
+    end = begins.get(first)
+    ends = [*starts[1:], duration_s if end is None else end / POSITIONS_HZ]
+    timed = zip(words, starts, ends, strict=True)
+    return [HeardWord(word, min(a, duration_s), min(max(a, b), duration_s)) for word, a, b in timed]
 
 
 def repeated(text: str) -> str | None:
