@@ -32,6 +32,15 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     exact: bool
 
 
+class RowsRef(msgspec.Struct, frozen=True, array_like=True):
+    """Where hidden rows lie: rows `first_row` to `end_row` of a slot of the engine's pool, in one generation of it."""
+
+    slot: int
+    generation: int
+    first_row: int
+    end_row: int
+
+
 # --- to the Thinker engine
 
 
@@ -45,7 +54,10 @@ class Transcribe(Message, frozen=True, tag=True):
 
 
 class Think(Message, frozen=True, tag=True):
-    """Answer a conversation: `messages` and `tools` in OpenAI's chat form."""
+    """Answer a conversation: `messages` and `tools` in OpenAI's chat form.
+
+    `hidden` asks for the hidden rows of the "reply" or of "all" tokens, prompt included; "" for none.
+    """
 
     request_id: str
     epoch: int
@@ -54,6 +66,7 @@ class Think(Message, frozen=True, tag=True):
     tool_choice: str = "auto"
     max_output_tokens: int = 512
     temperature: float = 0.0
+    hidden: str = ""
 
 
 # --- to the speech engine
@@ -146,11 +159,12 @@ class Transcript(Message, frozen=True, tag=True):
 
 
 class TextDelta(Message, frozen=True, tag=True):
-    """The next piece of the answer; never splits a character."""
+    """The next piece of the answer; never splits a character. Its tokens' hidden rows are already in the pool."""
 
     request_id: str
     epoch: int
     text: str
+    rows: RowsRef | None = None
 
 
 class ToolCall(Message, frozen=True, tag=True):

@@ -1,0 +1,141 @@
+"""The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows. `make test-vllm` runs them."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+transformers = pytest.importorskip("transformers")
+import torch  # noqa: E402
+
+from tests.vllm_folders import write_model  # noqa: E402
+from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
+from voice_agent.bench.thinker_models import prompt  # noqa: E402
+from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
+from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
+from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+ANSWER_TOKENS = 24
+LENGTHS = (7, 40, 130)
+
+
+class Rig:
+    """A vLLM engine and transformers' model over the same folder, and a loop that both kinds of test share."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.reference = write_model(folder, family)
+        options = {
+            "dtype": "float32",
+            "max_num_seqs": 4,
+            "enforce_eager": True,
+            "hidden": "last+embedding",
+            "engine_args": {"seed": 0, "max_num_batched_tokens": 64},  # long prompts come in parts
+        }
+        self.model: VllmThinker = load(
+            folder, ThinkerOptions("vllm", str(folder), context_tokens=512, extra=options)
+        )
+        self.run(self.model.warm_up("Be brief."))
+
+    def run(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, 300))
+
+    def close(self) -> None:
+        self.model.engine.shutdown()
+        self.loop.run_until_complete(asyncio.sleep(0.1))
+        self.loop.close()
+
+    def expected(self, tokens: list[int]) -> list[int]:
+        """transformers' greedy continuation."""
+        with torch.inference_mode():
+            found = self.reference.generate(
+                torch.tensor([tokens]), do_sample=False, max_new_tokens=ANSWER_TOKENS, pad_token_id=0
+            )
+        return found[0, len(tokens) :].tolist()
+
+    def states(self, tokens: list[int]) -> np.ndarray:
+        """transformers' last hidden state (after the final norm) beside the input's embedding: [T, 2 H]."""
+        ids = torch.tensor([tokens])
+        with torch.inference_mode():
+            inner = self.reference.model
+            rows = torch.cat([inner(ids).last_hidden_state, inner.embed_tokens(ids)], -1)
+        return rows[0].numpy()
+
+
+@pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama"])
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.update(with_plugin())
+    import sys
+
+    sys.path.extend(path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path)
+    rig = Rig(tmp_path_factory.mktemp("model"), request.param)
+    yield rig
+    rig.close()
+
+
+class Heard:
+    """What an answer emitted."""
+
+    def __init__(self, stop_after: int = 10_000) -> None:
+        self.text = ""
+        self.rows: list[RowsRef] = []
+        self._left = stop_after
+
+    def __call__(self, text: str, rows: RowsRef | None) -> bool:
+        self.text += text
+        self.rows += [rows] if rows else []
+        self._left -= 1
+        return self._left <= 0
+
+
+def asked(length: int, seed: int = 0, **more: Any) -> Think:
+    messages = [{"role": "user", "content": prompt(length, seed)}]
+    return Think(f"reply-{length}-{seed}", 1, messages, max_output_tokens=ANSWER_TOKENS, **more)
+
+
+async def answered(rig: Rig, request: Think, heard: Heard) -> ThinkerEnd:
+    return await rig.model.answer(request, heard)
+
+
+def test_greedy_answers_are_transformers_own(rig: Rig) -> None:
+    async def all_at_once() -> list[Heard]:
+        heard = [Heard() for _ in LENGTHS]
+        await asyncio.gather(*(answered(rig, asked(n), each) for n, each in zip(LENGTHS, heard, strict=True)))
+        return heard
+
+    for length, heard in zip(LENGTHS, rig.run(all_at_once()), strict=True):
+        tokens = rig.model.prompt.tokens(asked(length).messages, [])
+        expected = rig.expected(tokens)
+        assert heard.text == rig.model.engine.get_tokenizer().decode(expected, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
+    async def read(rows: RowsRef) -> np.ndarray:
+        found = await rig.model.engine.collective_rpc("read_rows", args=(rows.slot, 0, rows.end_row))
+        return np.asarray(found[0])
+
+    async def both() -> list[tuple[RowsRef, np.ndarray]]:
+        heard = [Heard() for _ in LENGTHS]
+        kind = "all" if whole else "reply"
+        await asyncio.gather(
+            *(answered(rig, asked(n, 1, hidden=kind), each) for n, each in zip(LENGTHS, heard, strict=True)),
+            answered(rig, asked(50, 2), Heard()),  # one beside them that wants none
+        )
+        return [(each.rows[-1], await read(each.rows[-1])) for each in heard]
+
+    for length, (last, rows) in zip(LENGTHS, rig.run(both()), strict=True):
+        tokens = rig.model.prompt.tokens(asked(length, 1).messages, [])
+        answer = rig.expected(tokens)
+        states = rig.states(tokens + answer[:-1])
+        expected = states if whole else states[len(tokens) - 1 :]
+        assert last.end_row == len(expected)
+        np.testing.assert_allclose(rows, expected, rtol=2e-3, atol=2e-3)
