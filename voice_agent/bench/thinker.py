@@ -8,14 +8,17 @@ with what it brings, nothing else: `python -m voice_agent.bench.thinker`.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +34,10 @@ from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineError, VoiceAgentError
 
 CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
-CONTEXT_TOKENS = 4096
 TEMPLATE_TOKENS = 9
 START_S = 590.0
-COLUMNS = ("bare", "ours")
+KILL_SESSIONS, KILL_AFTER_S = 32, 0.3
+QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
 
 @dataclass
@@ -64,7 +67,8 @@ class Waves:
 class Bench:
     """One engine process, measured."""
 
-    def __init__(self, engine: EngineProcess, arguments: argparse.Namespace) -> None:
+    def __init__(self, engine: EngineProcess, arguments: argparse.Namespace, hidden: str) -> None:
+        self._hidden = hidden
         self._engine = engine
         self._arguments = arguments
         self._clock = MonotonicClock()
@@ -73,7 +77,7 @@ class Bench:
     async def level(self, sessions: int) -> dict[str, Any]:
         """Both kinds of waves at one number of sessions; the first of each is not counted."""
         kinds = {"bare": Waves(), "ours": Waves()}
-        if self._arguments.hidden:
+        if self._hidden:
             kinds["hidden"] = Waves()
         for number in range(self._waves(sessions) + 1):
             order = list(kinds) if number % 2 else list(reversed(kinds))
@@ -116,6 +120,13 @@ class Bench:
         seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
         return [first for first, _ in measured], sum(count for _, count in measured), seconds
 
+    async def one_more(self, request_id: str, seed: int) -> tuple[float, int]:
+        """One answer of the longest kind, outside of any wave."""
+        message = {"role": "user", "content": prompt(self._arguments.prompt_tokens, -1 - seed)}
+        tokens = self._arguments.context - self._arguments.prompt_tokens - 100
+        request = Think(request_id, self._engine.next_epoch(), [message], max_output_tokens=tokens)
+        return await self._one(request)
+
     async def _one(self, request: Think) -> tuple[float, int]:
         """One answer through our whole path: ms to its first piece, and its tokens."""
         begin_ns, first_ms, tokens = self._clock.now_ns(), 0.0, 0
@@ -133,42 +144,81 @@ class Bench:
         return first_ms, tokens
 
 
-async def measured_model(shape: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Start the engine on a shape (or folder), run every level, end it."""
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = Path(shape) if Path(shape).is_dir() else write_folder(Path(folder), shape, arguments.layers)
-        engine = EngineProcess(shape, spec(chosen, arguments), MonotonicClock(), command=CHILD)
-        begin = time.monotonic()
-        await engine.start()
-        try:
-            start_s = round(time.monotonic() - begin, 1)
-            tell(f"{shape}: up after {start_s} s")
-            bench = Bench(engine, arguments)
-            levels: dict[str, Any] = {}
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: a shape or a folder, and what its hidden rows hold ("" for none)."""
+
+    name: str
+    hidden: str = ""
+
+    @classmethod
+    def parsed(cls, text: str) -> "Subject":
+        """From NAME or NAME:HIDDEN."""
+        name, _, hidden = text.partition(":")
+        return cls(name, hidden)
+
+    def __str__(self) -> str:
+        return f"{self.name} with hidden rows ({self.hidden})" if self.hidden else self.name
+
+
+async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Start every engine (all at once with `together`), measure one after the other, then kill one if asked to."""
+    subjects = [Subject.parsed(text) for text in arguments.model]
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines = [stack.enter_context(_engine(subject, home, arguments)) for subject in subjects]
+        if arguments.together:
+            starts = await asyncio.gather(*(_started(engine, stack) for engine in engines))
+        for number, (subject, engine) in enumerate(zip(subjects, engines, strict=True)):
+            start_s = starts[number] if arguments.together else await _started(engine, stack)
+            tell(f"{subject}: up after {start_s} s")
+            found = report["models"][str(subject)] = {"start_s": start_s, "levels": {}}
+            bench = Bench(engine, arguments, subject.hidden)
             for sessions in arguments.sessions:
-                levels[str(sessions)] = await bench.level(sessions)
-                tell(f"{shape}: {sessions} sessions: {json.dumps(levels[str(sessions)])}")
-        finally:
-            await engine.close()
-    return {"start_s": start_s, "levels": levels}
+                found["levels"][str(sessions)] = await bench.level(sessions)
+                tell(f"{subject}: {sessions} sessions: {json.dumps(found['levels'][str(sessions)])}")
+            if not arguments.together:
+                await engine.close()
+        if arguments.kill:
+            report["kill"] = await killed_beside(engines[0], engines[1], arguments)
 
 
-def spec(folder: Path, arguments: argparse.Namespace) -> EngineSpec:
+@contextmanager
+def _engine(subject: Subject, home: Path, arguments: argparse.Namespace) -> Generator[EngineProcess]:
+    folder = Path(subject.name)
+    if not folder.is_dir():
+        folder = write_folder(home / subject.name, subject.name, arguments.layers)
+    yield EngineProcess(subject.name, spec(folder, subject, arguments), MonotonicClock(), command=CHILD)
+
+
+async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
+    """Seconds that the start took; the engine is closed with the stack."""
+    stack.push_async_callback(engine.close)
+    begin = time.monotonic()
+    await engine.start()
+    return round(time.monotonic() - begin, 1)
+
+
+def spec(folder: Path, subject: Subject, arguments: argparse.Namespace) -> EngineSpec:
     """The Thinker engine on vLLM, as a configuration would ask for it."""
+    engine_args = {"language_model_only": True} if "omni" in subject.name else {}
+    engine_args |= json.loads(arguments.engine_args)
+    if arguments.quick:
+        engine_args["compilation_config"] = QUICK
     options: dict[str, Any] = {
-        "load_format": "dummy" if arguments.dummy else "auto",
-        "max_num_seqs": max(arguments.sessions),
+        "load_format": "dummy" if subject.name in SHAPES else "auto",
+        "max_num_seqs": max(*arguments.sessions, KILL_SESSIONS if arguments.kill else 1),
         "ignore_eos": True,
         "enforce_eager": arguments.eager,
-        "hidden": arguments.hidden,
+        "hidden": subject.hidden,
         "gpu_memory_utilization": arguments.memory,
-        "engine_args": json.loads(arguments.engine_args),
+        "engine_args": engine_args,
     }
     return EngineSpec(
         kind="thinker",
-        thinker=ThinkerOptions("vllm", str(folder), context_tokens=CONTEXT_TOKENS, extra=options),
+        thinker=ThinkerOptions("vllm", str(folder), context_tokens=arguments.context, extra=options),
         limits=EngineLimits(start_s=START_S, queued_results=arguments.answer_tokens + 100),
-        env=with_plugin() if arguments.hidden else {},
+        env=with_plugin() | {"VLLM_LOGGING_LEVEL": "INFO" if arguments.verbose else "WARNING"},
     )
 
 
@@ -192,6 +242,48 @@ def compared(levels: dict[str, Any]) -> list[str]:
     return rows
 
 
+async def killed_beside(
+    victim: EngineProcess, other: EngineProcess, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """kill -9 of one engine's vLLM core while both have 32 sessions: what each of them notices."""
+    clock = MonotonicClock()
+    benches = [Bench(engine, arguments, "") for engine in (victim, other)]
+    loads = [
+        [asyncio.create_task(bench.one_more(f"kill-{n}", n)) for n in range(KILL_SESSIONS)]
+        for bench in benches
+    ]
+    await asyncio.sleep(KILL_AFTER_S)
+    core = _core_of(victim.pid or 0)
+    killed_ns = clock.now_ns()
+    os.kill(core, signal.SIGKILL)
+    ended = await asyncio.gather(*loads[0], return_exceptions=True)
+    failed_ms = ms_between(killed_ns, clock.now_ns())
+    whole = await asyncio.gather(*loads[1], return_exceptions=True)
+    while victim.state != "ready":
+        await asyncio.sleep(0.05)
+    await benches[0].one_more("kill-after", 1)
+    return {
+        "sessions_each": KILL_SESSIONS,
+        "victim_failed": sum(isinstance(end, EngineError) for end in ended),
+        "victim_finished_before": sum(not isinstance(end, BaseException) for end in ended),
+        "last_failure_ms": round(failed_ms, 1),
+        "error": next((repr(end) for end in ended if isinstance(end, BaseException)), None),
+        "other_finished": sum(not isinstance(end, BaseException) for end in whole),
+        "served_again_s": round(ms_between(killed_ns, clock.now_ns()) / 1000, 1),
+    }
+
+
+def _core_of(engine_pid: int) -> int:
+    """The process of vLLM's engine core: the child of the engine that has the most memory."""
+    children: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == engine_pid:  # proc(5): state, ppid, ..., rss as the 22nd behind the name
+                children[int(path.parent.name)] = int(fields[21])
+    return max(children, key=lambda pid: children[pid])
+
+
 def table(report: dict[str, Any]) -> str:
     """The report for people."""
     head = (
@@ -200,7 +292,16 @@ def table(report: dict[str, Any]) -> str:
     lines: list[str] = []
     for shape, found in report["models"].items():
         lines += [f"{shape} (start {found['start_s']} s)", head, *compared(found["levels"]), ""]
-    return "\n".join([*lines, f"command  {report['command']}", f"commit   {report['commit']}"])
+    if kill := report.get("kill"):
+        lines += ["kill -9 of the first one's vLLM core, both under load", json.dumps(kill, indent=1), ""]
+    return "\n".join(
+        [
+            *lines,
+            f"machine  {json.dumps(report['machine'])}",
+            f"command  {report['command']}",
+            f"commit   {report['commit']}",
+        ]
+    )
 
 
 def tell(text: str) -> None:
@@ -212,7 +313,12 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The command line; raises SystemExit."""
     parser = argparse.ArgumentParser(prog="voice-agent bench thinker", description=__doc__)
     add = parser.add_argument
-    add("--model", action="append", help=f"a folder, or a shape without weights: {', '.join(SHAPES)}")
+    shapes = ", ".join(SHAPES)
+    add(
+        "--model",
+        action="append",
+        help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows",
+    )
     add("--sessions", default="1,8,32,64", help="how many ask at once, level by level")
     add("--prompt-tokens", type=int, default=300)
     add("--answer-tokens", type=int, default=128)
@@ -223,29 +329,39 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         default=40,
         help="answers of each kind at a level, at least (40 waves at most)",
     )
-    add("--hidden", default="", help="also with hidden rows: last, last+embedding or layer:K")
+    add(
+        "--together",
+        action="store_true",
+        help="start all models at once; each is measured while the others idle",
+    )
+    add(
+        "--kill", action="store_true", help="with two models together: kill one's core under load, watch both"
+    )
+    add("--context", type=int, default=1024, help="tokens of context, also the rows of a hidden slot")
     add("--layers", type=int, default=0, help="cut the shape to so many layers")
     add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")
+    add("--quick", action="store_true", help="graphs for decode steps only, no compilation: starts sooner")
+    add("--verbose", action="store_true", help="what the engines print")
     add("--memory", type=float, default=0.0, help="part of the GPU's memory that vLLM may take")
     add("--engine-args", default="{}", help="more of vLLM's AsyncEngineArgs, as JSON")
     add("--json", default="", help="write the report there")
     arguments = parser.parse_args(argv)
     arguments.model = arguments.model or ["qwen3-1.7b"]
     arguments.sessions = [int(text) for text in arguments.sessions.split(",")]
-    arguments.dummy = all(shape in SHAPES for shape in arguments.model)
     return arguments
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print; 1 if an engine could not do it."""
     arguments = parsed(argv)
-    logging.basicConfig(level=logging.INFO if os.environ.get("BENCH_LOG") else logging.WARNING)
+    logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING)
     report: dict[str, Any] = {"models": {}}
+    failed = False
     try:
-        for shape in arguments.model:
-            report["models"][shape] = asyncio.run(measured_model(shape, arguments))
+        asyncio.run(measured(arguments, report))
     except VoiceAgentError as error:
         tell(f"{type(error).__name__}: {error}")
+        failed = True
     report |= {
         "machine": machine(),
         "commit": commit(),
@@ -254,7 +370,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1))
     print(table(report))
-    return 0 if len(report["models"]) == len(arguments.model) else 1
+    return int(failed)
 
 
 if __name__ == "__main__":

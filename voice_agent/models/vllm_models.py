@@ -44,6 +44,8 @@ def _with_rows(base: type[Any], language_model_of: Callable[[Any], Any]) -> type
             super().__init__(vllm_config=vllm_config, prefix=prefix)
             plan = HiddenRows.from_environment()
             assert plan is not None, "the plugin registers these classes only where rows are wanted"
+            if prefix:  # the language model inside of another model of ours, which keeps the rows itself
+                return
             model = vllm_config.model_config
             most_tokens = vllm_config.scheduler_config.max_num_batched_tokens
             self.step_rows = StepRows(most_tokens, plan, model.get_hidden_size(), model.dtype)
