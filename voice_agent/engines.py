@@ -15,7 +15,13 @@ from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine
 from voice_agent.engine.client import EngineClient
-from voice_agent.engine.runtime import EngineLimits, EngineSpec, RecognizerOptions, TalkerOptions, ThinkerOptions
+from voice_agent.engine.runtime import (
+    EngineLimits,
+    EngineSpec,
+    RecognizerOptions,
+    TalkerOptions,
+    ThinkerOptions,
+)
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.models.catalog import MODELS, Role

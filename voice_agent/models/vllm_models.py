@@ -5,15 +5,12 @@ tokens; RowsWorker moves those that are wanted into the pool. Classes are made f
 family differs only in where its language model sits. Loaded by name, see vllm_plugin.
 """
 
+import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from vllm.model_executor.models.llama import LlamaForCausalLM
-from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
-from vllm.model_executor.models.qwen2_5_omni_thinker import Qwen2_5OmniThinkerForConditionalGeneration
-from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
-from vllm.model_executor.models.qwen3_omni_moe_thinker import Qwen3OmniMoeThinkerForConditionalGeneration
 
 from voice_agent.models.vllm_rows import HiddenRows
 
@@ -84,8 +81,21 @@ def _omni_inner(model: Any) -> Any:
     return model.language_model.model
 
 
-RowsQwen2 = _with_rows(Qwen2ForCausalLM, _inner)
-RowsQwen3 = _with_rows(Qwen3ForCausalLM, _inner)
-RowsLlama = _with_rows(LlamaForCausalLM, _inner)
-RowsQwen25Omni = _with_rows(Qwen2_5OmniThinkerForConditionalGeneration, _omni_inner)
-RowsQwen3Omni = _with_rows(Qwen3OmniMoeThinkerForConditionalGeneration, _omni_inner)
+# our name -> vLLM's module and class, and where its language model sits
+_BASES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "RowsQwen2": ("qwen2", "Qwen2ForCausalLM", _inner),
+    "RowsQwen3": ("qwen3", "Qwen3ForCausalLM", _inner),
+    "RowsLlama": ("llama", "LlamaForCausalLM", _inner),
+    "RowsQwen25Omni": ("qwen2_5_omni_thinker", "Qwen2_5OmniThinkerForConditionalGeneration", _omni_inner),
+    "RowsQwen3Omni": ("qwen3_omni_moe_thinker", "Qwen3OmniMoeThinkerForConditionalGeneration", _omni_inner),
+}
+
+
+@functools.cache
+def __getattr__(name: str) -> type[Any]:
+    """The class of that name, made at its first use: a family's module may need what others do not (PEP 562)."""
+    if name not in _BASES:
+        raise AttributeError(name)
+    module, base, language_model_of = _BASES[name]
+    found = importlib.import_module(f"vllm.model_executor.models.{module}")
+    return _with_rows(getattr(found, base), language_model_of)

@@ -44,10 +44,10 @@ class RowsWorker(_Base):
             self._move_rows(scheduler_output)
         return output
 
-    def read_rows(self, slot: int, first_row: int, end_row: int) -> np.ndarray:
-        """Rows of a slot as float32, for `collective_rpc`: tests and people."""
+    def read_rows(self, slot: int, first_row: int, end_row: int) -> list[list[float]]:
+        """Rows of a slot as plain numbers, for `collective_rpc`: tests and people."""
         begin = slot * self._plan.rows_per_slot
-        return self._pool[begin + first_row : begin + end_row].float().cpu().numpy()
+        return self._pool[begin + first_row : begin + end_row].float().tolist()
 
     def _move_rows(self, scheduler_output: Any) -> None:
         order = vllm_versions.batch_order(self.model_runner)
