@@ -1,7 +1,7 @@
 """Lets vLLM find our plugin where the source lies in a folder and no package is installed.
 
-vLLM's processes look for the entry point `vllm.general_plugins`, which is read from a distribution's metadata. On a host
-without a registry there is none, so the least of it is written to a folder that goes on their PYTHONPATH.
+vLLM's processes look for the entry point `vllm.general_plugins`, which is read from a distribution's metadata. On a
+host without a registry there is none, so the least of it is written to a folder that goes on their PYTHONPATH.
 """
 
 import atexit

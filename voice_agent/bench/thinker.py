@@ -167,16 +167,16 @@ async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> Non
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         engines = [stack.enter_context(_engine(subject, home, arguments)) for subject in subjects]
-        if arguments.together:
-            starts = await asyncio.gather(*(_started(engine, stack) for engine in engines))
+        starts = await asyncio.gather(*(_started(engine, stack) for engine in engines if arguments.together))
         for number, (subject, engine) in enumerate(zip(subjects, engines, strict=True)):
-            start_s = starts[number] if arguments.together else await _started(engine, stack)
+            start_s = starts[number] if starts else await _started(engine, stack)
             tell(f"{subject}: up after {start_s} s")
-            found = report["models"][str(subject)] = {"start_s": start_s, "levels": {}}
+            levels: dict[str, Any] = {}
+            report["models"][str(subject)] = {"start_s": start_s, "levels": levels}
             bench = Bench(engine, arguments, subject.hidden)
             for sessions in arguments.sessions:
-                found["levels"][str(sessions)] = await bench.level(sessions)
-                tell(f"{subject}: {sessions} sessions: {json.dumps(found['levels'][str(sessions)])}")
+                levels[str(sessions)] = await bench.level(sessions)
+                tell(f"{subject}: {sessions} sessions: {json.dumps(levels[str(sessions)])}")
             if not arguments.together:
                 await engine.close()
         if arguments.kill:
@@ -259,7 +259,7 @@ async def killed_beside(
     ended = await asyncio.gather(*loads[0], return_exceptions=True)
     failed_ms = ms_between(killed_ns, clock.now_ns())
     whole = await asyncio.gather(*loads[1], return_exceptions=True)
-    while victim.state != "ready":
+    while victim.state != "ready":  # noqa: ASYNC110 - the engine tells nobody when it is up again
         await asyncio.sleep(0.05)
     await benches[0].one_more("kill-after", 1)
     return {

@@ -1,4 +1,4 @@
-"""Model folders for measuring a Thinker without any weights: exact shapes, and a tokenizer that works like the real one.
+"""Model folders for measuring a Thinker without any weights: exact shapes, and a tokenizer that works as real ones do.
 
 A folder holds config.json and a byte-level BPE with the shape's vocabulary: all two-letter and many four-letter words
 are tokens, so an encode does real merges and (almost) every id is readable ASCII, whatever a random model picks. The
@@ -191,7 +191,7 @@ def write_tokenizer(folder: Path, vocabulary: int) -> None:
 
 
 def prompt(tokens: int, seed: int) -> str:
-    """Text of so many tokens (a space and a word of four letters that is one) that shares no beginning with another's."""
+    """Text of so many tokens, two a word (its space, and four letters); no two seeds' begin alike."""
     chance = random.Random(seed)
     return "".join(f" a{''.join(chance.choices(LETTERS, k=3))}" for _ in range(tokens // 2))
 

@@ -1,8 +1,9 @@
 """What an engine process is made of: the models' protocols and the spec that says which ones to load.
 
 Models know nothing of processes and requests' epochs. They are synchronous, each called from one thread at a time,
-except for a Thinker that schedules many requests itself (ConcurrentThinkerModel). A family is a module with `load(folder, options)`; the child looks it up in a table (see families.py). The
-server side builds an EngineSpec and never imports a family.
+except for a Thinker that schedules many requests itself (ConcurrentThinkerModel). A family is a module with
+`load(folder, options)`; the child looks it up in a table (see families.py). The server side builds an EngineSpec and
+never imports a family.
 """
 
 from collections.abc import Callable

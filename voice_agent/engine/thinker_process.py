@@ -119,15 +119,20 @@ class ThinkerEngine:
         match message:
             case Transcribe(request_id=request_id, epoch=epoch):
                 self._hearing.put(request_id, epoch, lambda job: self._transcribe(job, message))
-            case Think(request_id=request_id, epoch=epoch) if isinstance(self._thinking, Tasks):
-                self._thinking.put(request_id, epoch, lambda task: self._think_beside(task, message))
-            case Think(request_id=request_id, epoch=epoch):
-                self._thinking.put(request_id, epoch, lambda job: self._think(job, message))
+            case Think():
+                self._put(message)
             case Abort(request_id=request_id, epoch=epoch):
                 self._hearing.abort(request_id, epoch)
                 self._thinking.abort(request_id, epoch)
             case _:
                 logger.warning("a thinker engine cannot do %s", type(message).__name__)
+
+    def _put(self, request: Think) -> None:
+        thinking = self._thinking
+        if isinstance(thinking, Tasks):
+            thinking.put(request.request_id, request.epoch, lambda task: self._think_beside(task, request))
+        else:
+            thinking.put(request.request_id, request.epoch, lambda job: self._think(job, request))
 
     def in_flight(self) -> list[str]:
         """Ids held by both lanes."""

@@ -4,9 +4,11 @@ Sound and pictures in a message's content become what the template knows them as
 but for the tokenizer it is handed; knows no engine. Source: OpenAI's chat completions (input_audio, image_url),
 transformers' chat templates.
 """
+# pyright: reportMissingImports=false
 
 import base64
 import binascii
+import contextlib
 import io
 import json
 import wave
@@ -86,6 +88,8 @@ def _part(part: Any, media: dict[str, list[Any]]) -> dict[str, Any]:
         case "image_url":
             media.setdefault("image", []).append(_picture(part.get("image_url")))
             return {"type": "image", "image": ""}
+        case _:
+            pass
     raise _refused(f"content part {kind!r} is none of text, input_audio, image_url")
 
 
@@ -94,10 +98,8 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     function = cast(dict[str, Any], call.get("function", call))
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(ValueError):  # what a model once wrote badly is shown to it as it was
             arguments = json.loads(arguments or "{}")
-        except ValueError:
-            pass  # what a model once wrote badly is shown to it as it was
     return {**call, "function": {**function, "arguments": arguments}}
 
 

@@ -4,6 +4,7 @@ The copy is part of the forward, so it is in the CUDA graph where there is one. 
 tokens; RowsWorker moves those that are wanted into the pool. Classes are made from vLLM's by one function, since each
 family differs only in where its language model sits. Loaded by name, see vllm_plugin.
 """
+# pyright: reportMissingImports=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
 
 import functools
 import importlib

@@ -4,6 +4,7 @@ Where hidden rows are wanted it puts our subclasses in the place of the Thinkers
 that nothing else in vLLM sees a difference. And wherever it runs below an engine of ours it sees to it that vLLM's
 processes end with their parent: an orphaned engine core would hold the GPU.
 """
+# pyright: reportMissingImports=false
 
 import ctypes
 import os
@@ -43,5 +44,5 @@ def _end_with_parent() -> None:
     if sys.platform != "linux" or engine_pid != str(os.getppid()):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(engine_pid):  # it ended before we asked
+    if engine_pid != str(os.getppid()):  # it ended before we asked
         os._exit(0)

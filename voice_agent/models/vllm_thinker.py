@@ -96,7 +96,7 @@ class VllmThinker:
 
     async def died(self) -> str:
         """Wait until the engine core is gone, which vLLM itself tells only those who ask."""
-        while not self.engine.errored:
+        while not self.engine.errored:  # noqa: ASYNC110 - there is nothing of vLLM's to wait for
             await asyncio.sleep(WATCH_S)
         return "vLLM's engine core ended; its own messages stand above"
 

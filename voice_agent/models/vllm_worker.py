@@ -4,6 +4,7 @@ The copy is queued on the step's own stream before its tokens are sampled, so wh
 Which requests want rows, and where, stands in their sampling parameters (vllm_rows). Only the first of several
 tensor-parallel ranks writes: all have the same rows.
 """
+# pyright: reportMissingImports=false
 
 from typing import Any
 
