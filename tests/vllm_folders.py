@@ -21,7 +21,7 @@ _TEXT: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": False,
     "bos_token_id": None,
-    "eos_token_id": VOCABULARY - 419,  # <|im_end|>
+    "eos_token_id": VOCABULARY - 1,  # <|im_end|>
 }
 
 

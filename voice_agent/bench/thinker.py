@@ -141,6 +141,8 @@ class Bench:
                         raise EngineError(message)
                     case _:
                         pass
+        if not first_ms:
+            raise EngineError("an answer without a piece of text")
         return first_ms, tokens
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SPECIAL_TOKENS = 421  # at the vocabulary's end: the control tokens, padded up as Qwen's table is
-CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # the vocabulary's last ones; every id before is text
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -147,7 +146,7 @@ def write_tokenizer(folder: Path, vocabulary: int) -> None:
     """A byte-level BPE of so many tokens, control tokens among the last ones, and a chat template (ChatML)."""
     tokens = [*_byte_letters().values()]
     merges: list[tuple[str, str]] = []
-    first_special = vocabulary - SPECIAL_TOKENS
+    first_special = vocabulary - len(CONTROL)
     pairs = [left + right for left in LETTERS for right in LETTERS]
     parts = [*((pair[0], pair[1]) for pair in pairs), *((left, right) for left in pairs for right in pairs)]
     for left, right in parts[: first_special - len(tokens)]:
