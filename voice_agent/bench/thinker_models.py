@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # the vocabulary's last ones; every id before is text
+CONTROL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+)  # the vocabulary's last ones; every id before is text
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -136,25 +136,35 @@ def _start_failure(error: Exception) -> StartFailed:
 
 async def _answer(connection: Connection, post: "_Post", loading: asyncio.Task[Engine | None]) -> int:
     """Messages one by one; requests before Ready are the server's mistake and dropped."""
+    waiting = asyncio.ensure_future(connection.receive())
+    engine: Engine | None = None
+    while engine is None:
+        await asyncio.wait({waiting, loading}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            engine = loading.result()
+            if engine is None:
+                return EXIT_CANNOT_START
+        elif waiting.done():
+            _take(decode_to_engine(waiting.result()), post, None)
+            waiting = asyncio.ensure_future(connection.receive())
+    received: Awaitable[bytes] = waiting
     while True:
-        received = asyncio.create_task(connection.receive())
-        awaited = {received} if loading.done() else {received, loading}
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        engine = loading.result() if loading.done() else None
-        if loading.done() and engine is None:
-            return EXIT_CANNOT_START
-        message = decode_to_engine(await received)
-        match message:
-            case Ping(number=number) if engine is not None:
-                post(Pong(number, engine.in_flight(), engine.busy_ms()))
-            case Ping(number=number):
-                post(Pong(number, [], 0.0))
-            case Shutdown():
-                _exit(0)
-            case _ if engine is not None:
-                engine.handle(message)
-            case _:
-                logger.warning("a request came before the engine was ready")
+        _take(decode_to_engine(await received), post, engine)
+        received = connection.receive()  # no task for each: many requests may come at one moment
+
+
+def _take(message: ToEngine, post: "_Post", engine: Engine | None) -> None:
+    match message:
+        case Ping(number=number) if engine is not None:
+            post(Pong(number, engine.in_flight(), engine.busy_ms()))
+        case Ping(number=number):
+            post(Pong(number, [], 0.0))
+        case Shutdown():
+            _exit(0)
+        case _ if engine is not None:
+            engine.handle(message)
+        case _:
+            logger.warning("a request came before the engine was ready")
 
 
 class _Post:

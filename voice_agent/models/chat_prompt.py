@@ -125,12 +125,12 @@ def _mono(data: bytes, channels: int) -> Any:
 
 def _picture(value: Any) -> Any:
     """A PIL image from a data: URL; nothing is fetched."""
-    from PIL import Image, UnidentifiedImageError  # comes with the models that can see
-
     url = str(cast(dict[str, Any], value).get("url", "") if isinstance(value, dict) else value)
     head, _, data = url.partition(",")
     if not head.startswith(_DATA_URL) or not head.endswith(";base64"):
         raise _refused("image_url.url should be a base64 data: URL; the server fetches nothing")
+    from PIL import Image, UnidentifiedImageError  # comes with the models that can see
+
     try:
         return Image.open(io.BytesIO(_decoded(data, "image_url.url"))).convert("RGB")
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:

@@ -14,6 +14,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from voice_agent.engine.messages import RowsRef
 from voice_agent.errors import ConfigError
 
@@ -105,3 +108,25 @@ def wanted_rows(plan: HiddenRows, extra_args: dict[str, Any] | None) -> tuple[in
     """Worker's side: a request's first row in the pool and the position it stands for; None if it wants no rows."""
     found = (extra_args or {}).get(EXTRA_ARG)
     return (int(found[0]) * plan.rows_per_slot, int(found[1])) if found else None
+
+
+def destinations(
+    order: list[str],
+    scheduled: dict[str, tuple[int, int]],
+    wanted: dict[str, tuple[int, int]],
+    spill: int,
+) -> NDArray[np.int64]:
+    """Pool row of every token of a step, in the batch's order: int64 [T]; `spill` for tokens nobody wants.
+
+    `scheduled`: per request its first token's position and how many; `wanted`: first pool row, first position.
+    """
+    parts: list[NDArray[np.int64]] = []
+    for name in order:
+        first, count = scheduled[name]
+        row, position = wanted.get(name, (spill, -1))
+        if position < 0:
+            parts.append(np.full(count, spill, np.int64))
+            continue
+        offsets = np.arange(first - position, first - position + count)
+        parts.append(np.where(offsets >= 0, row + offsets, spill))
+    return np.concatenate(parts)

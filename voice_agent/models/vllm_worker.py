@@ -8,11 +8,10 @@ tensor-parallel ranks writes: all have the same rows.
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from voice_agent.models import vllm_versions
-from voice_agent.models.vllm_rows import HiddenRows, wanted_rows
+from voice_agent.models.vllm_rows import HiddenRows, destinations, wanted_rows
 
 _Base: Any = vllm_versions.worker_base()
 
@@ -56,25 +55,3 @@ class RowsWorker(_Base):
             target = destinations(order, vllm_versions.scheduled(scheduler_output), self._wanted, self._spill)
             index = torch.from_numpy(target).to(self._pool.device, non_blocking=True)
             self._pool.index_copy_(0, index, self._step.rows[: len(target)])
-
-
-def destinations(
-    order: list[str],
-    scheduled: dict[str, tuple[int, int]],
-    wanted: dict[str, tuple[int, int]],
-    spill: int,
-) -> np.ndarray:
-    """Pool row of every token of a step, in the batch's order: int64 [T]; `spill` for tokens nobody wants.
-
-    `scheduled`: per request its first token's position and how many; `wanted`: first pool row, first position.
-    """
-    parts: list[np.ndarray] = []
-    for name in order:
-        first, count = scheduled[name]
-        row, position = wanted.get(name, (spill, -1))
-        if position < 0:
-            parts.append(np.full(count, spill))
-            continue
-        offsets = np.arange(first - position, first - position + count)
-        parts.append(np.where(offsets >= 0, row + offsets, spill))
-    return np.concatenate(parts).astype(np.int64)
