@@ -17,7 +17,7 @@ from typing import Any
 
 from voice_agent.engine.messages import RowsRef, Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
-from voice_agent.errors import ConfigError, EngineError
+from voice_agent.errors import ConfigError, EngineDied, EngineError
 from voice_agent.models import vllm_versions
 from voice_agent.models.chat_prompt import ChatPrompt
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
@@ -71,6 +71,7 @@ class VllmThinker:
         self.context_tokens = context_tokens
         self.engine = engine  # vLLM's AsyncLLM
         self._options = options
+        self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
         self._slots = RowSlots(rows) if rows else None
 
@@ -123,6 +124,8 @@ class VllmThinker:
         except ValueError as error:  # vLLM's word for a request it refuses
             code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
             raise EngineError(f"vLLM refuses the request: {error}", code=code) from error
+        except self._dead_error as error:
+            raise EngineDied("vLLM's engine core ended", retryable=True) from error
         return answer.end()
 
 

@@ -79,6 +79,13 @@ def start(args: Any) -> Any:
         raise EngineStartFailed(f"vLLM did not start: {error}") from error
 
 
+def engine_dead_error() -> type[Exception]:
+    """What vLLM raises at every request once its engine core is gone."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    return EngineDeadError
+
+
 def tokenizer_of(engine: Any) -> Any:
     """The model's Hugging Face tokenizer."""
     return engine.get_tokenizer()
