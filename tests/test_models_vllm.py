@@ -139,3 +139,72 @@ def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
         expected = states if whole else states[len(tokens) - 1 :]
         assert last.end_row == len(expected)
         np.testing.assert_allclose(rows, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_more_requests_than_the_cap_wait_in_vllm_and_all_are_answered(rig: Rig) -> None:
+    async def many() -> list[ThinkerEnd]:
+        heard = [Heard() for _ in range(11)]
+        return await asyncio.gather(*(answered(rig, asked(20, n), each) for n, each in enumerate(heard)))
+
+    ends = rig.run(many())
+    assert [end.reason for end in ends] == ["length"] * 11
+    assert all(end.usage["completion_tokens"] == ANSWER_TOKENS for end in ends)
+    counted = rig.model.count_tokens(asked(20, 3).messages)
+    assert ends[3].usage["prompt_tokens"] == counted
+
+
+def test_a_cancelled_answer_is_gone_from_vllm_at_once(rig: Rig) -> None:
+    async def cancelled() -> int:
+        begun = asyncio.Event()
+
+        def emit(text: str, rows: RowsRef | None) -> bool:
+            begun.set()
+            return False
+
+        endless = Think("endless", 1, asked(20).messages, max_output_tokens=400)
+        tasks = [asyncio.create_task(rig.model.answer(endless, emit)) for _ in range(4)]  # the whole cap
+        await begun.wait()
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        await answered(rig, asked(20, 9), Heard())  # would wait for a seat behind 400 tokens
+        return len(rig.model.engine.output_processor.request_states)
+
+    assert rig.run(cancelled()) == 0
+
+
+def test_emit_stops_an_answer(rig: Rig) -> None:
+    end = rig.run(answered(rig, asked(20), Heard(stop_after=3)))
+    assert end.reason == "aborted"
+    assert 3 <= end.usage["completion_tokens"] < ANSWER_TOKENS
+
+
+def test_the_next_turn_reuses_what_the_last_one_computed(rig: Rig) -> None:
+    first = asked(200, 5)
+    rig.run(answered(rig, first, Heard()))
+    history = [*first.messages, {"role": "assistant", "content": "yes"}, {"role": "user", "content": " more"}]
+    end = rig.run(answered(rig, Think("second", 1, history, max_output_tokens=2), Heard()))
+    assert end.usage["cached_tokens"] >= 128
+
+
+def test_a_conversation_over_the_context_is_refused_by_name(rig: Rig) -> None:
+    with pytest.raises(EngineError) as refused:
+        rig.run(answered(rig, asked(600), Heard()))
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_letters(rig: Rig) -> None:
+    name = "öffne_문_🚪"  # many bytes each: a token here is one byte of them
+    tool = {
+        "type": "function",
+        "function": {"name": name, "parameters": {"type": "object", "properties": {}}},
+    }
+    request = Think(
+        "call", 1, asked(20).messages, tools=[tool], tool_choice="required", max_output_tokens=200
+    )
+    heard = Heard()
+    end = rig.run(answered(rig, request, heard))
+    assert end.reason == "tool_calls"
+    assert [call.name for call in end.tool_calls] == [name]
+    assert heard.text == ""
