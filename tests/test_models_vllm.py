@@ -1,7 +1,9 @@
-"""The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows. `make test-vllm` runs them."""
+"""The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows (`make test-vllm`)."""
 
 import asyncio
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
 from voice_agent.bench.thinker_models import prompt  # noqa: E402
 from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
+from voice_agent.engine.shared_memory import SharedMemoryPool  # noqa: E402
+from voice_agent.engine.slots import Shape  # noqa: E402
+from voice_agent.errors import EngineError  # noqa: E402
+from voice_agent.models.vllm_rows import NAME_BYTES, names_in, row_bytes  # noqa: E402
 from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -26,17 +32,52 @@ ANSWER_TOKENS = 24
 LENGTHS = (7, 40, 130)
 
 
+class Reader:
+    """The pool and its reading side, on a thread as a Talker's: every row by its reply's key and number."""
+
+    def __init__(self, size: int) -> None:
+        self.pool = SharedMemoryPool.create(Shape(slots=4, rows=16, row_bytes=size))  # small: reused soon
+        self.rows: dict[tuple[int, int], np.ndarray] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def of(self, ref: RowsRef) -> np.ndarray:
+        return np.stack([self.rows[ref.key, number] for number in range(ref.end_row)])
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.pool.close()
+
+    def _run(self) -> None:
+        reader, size = self.pool.reader(), self.pool.shape.row_bytes
+        while not self._ended.is_set():
+            lease = reader.take(0.05)
+            if lease is None:
+                continue
+            values = np.frombuffer(bytes(lease.buffer), np.uint8).reshape(-1, size)[:, :-NAME_BYTES]
+            names = names_in(lease.buffer, size).tolist()
+            for (key, number), row in zip(names, np.ascontiguousarray(values).view(np.float32), strict=True):
+                self.rows[key, number] = row
+            lease.release()
+        reader.close()
+
+
 class Rig:
     """A vLLM engine and transformers' model over the same folder, and a loop that both kinds of test share."""
 
     def __init__(self, folder: Path, family: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.reference = write_model(folder, family)
+        self.reader = Reader(row_bytes("last+embedding", self.reference.config.hidden_size, 4))
         options = {
             "dtype": "float32",
             "max_num_seqs": 4,
             "enforce_eager": True,
             "hidden": "last+embedding",
+            "hidden_pool": self.reader.pool.address,
+            "hidden_via": "host",
             "engine_args": {"seed": 0, "max_num_batched_tokens": 64},  # long prompts come in parts
         }
         self.model: VllmThinker = load(
@@ -49,6 +90,7 @@ class Rig:
 
     def close(self) -> None:
         self.model.engine.shutdown()
+        self.reader.close()
         self.loop.run_until_complete(asyncio.sleep(0.1))
         self.loop.close()
 
@@ -73,8 +115,6 @@ class Rig:
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.update(with_plugin())
-    import sys
-
     sys.path.extend(path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path)
     rig = Rig(tmp_path_factory.mktemp("model"), request.param)
     yield rig
@@ -119,10 +159,6 @@ def test_greedy_answers_are_transformers_own(rig: Rig) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
-    async def read(rows: RowsRef) -> np.ndarray:
-        found = await rig.model.engine.collective_rpc("read_rows", args=(rows.slot, 0, rows.end_row))
-        return np.asarray(found[0])
-
     async def both() -> list[tuple[RowsRef, np.ndarray]]:
         heard = [Heard() for _ in LENGTHS]
         kind = "all" if whole else "reply"
@@ -130,7 +166,8 @@ def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
             *(answered(rig, asked(n, 1, hidden=kind), each) for n, each in zip(LENGTHS, heard, strict=True)),
             answered(rig, asked(50, 2), Heard()),  # one beside them that wants none
         )
-        return [(each.rows[-1], await read(each.rows[-1])) for each in heard]
+        await asyncio.sleep(0.2)  # the reader's thread
+        return [(each.rows[-1], rig.reader.of(each.rows[-1])) for each in heard]
 
     for length, (last, rows) in zip(LENGTHS, rig.run(both()), strict=True):
         tokens = rig.model.prompt.tokens(asked(length, 1).messages, [])

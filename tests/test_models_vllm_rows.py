@@ -1,8 +1,8 @@
-"""Where hidden rows go: the worker's side and the frontend's must count alike."""
+"""Whose hidden rows are which: the worker's side and the frontend's must count alike."""
 
-import asyncio
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +12,14 @@ from voice_agent.errors import ConfigError
 from voice_agent.models.vllm_rows import (
     EXTRA_ARG,
     HiddenRows,
-    RowLease,
-    RowSlots,
-    destinations,
+    ReplyRows,
+    names_in,
+    picked_rows,
+    row_bytes,
     wanted_rows,
 )
 
-PLAN = HiddenRows("last", 0, slots=3, rows_per_slot=100)
+POOL = "/proc/1/fd/3"
 
 
 @pytest.mark.parametrize(
@@ -26,30 +27,44 @@ PLAN = HiddenRows("last", 0, slots=3, rows_per_slot=100)
     [("last", "last", 0, 1), ("last+embedding", "last+embedding", 0, 2), ("layer:24", "layer", 24, 1)],
 )
 def test_the_configured_word(word: str, content: str, layer: int, parts: int) -> None:
-    plan = HiddenRows.planned(word, slots=2, rows_per_slot=8)
+    plan = HiddenRows.planned(word, POOL, "host")
     assert (plan.content, plan.layer, plan.parts) == (content, layer, parts)
+    assert row_bytes(word, 100, 2) == 200 * parts + 16
 
 
 @pytest.mark.parametrize("word", ["first", "layer", "layer:", "layer:x", "last:3", "layer:-1"])
 def test_another_word_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="none of last, last\\+embedding, layer:K"):
-        HiddenRows.planned(word, slots=2, rows_per_slot=8)
+        HiddenRows.planned(word, POOL, "host")
+
+
+@pytest.mark.parametrize(
+    ("pool", "via", "says"), [("", "host", "options.hidden_pool"), (POOL, "network", "none of device, host")]
+)
+def test_rows_need_a_place_to_go_to(pool: str, via: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        HiddenRows.planned("last", pool, via)
 
 
 def test_the_plan_reaches_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VOICE_AGENT_HIDDEN_ROWS", raising=False)
-    assert HiddenRows.from_environment() is None
     monkeypatch.setenv("VOICE_AGENT_HIDDEN_ROWS", "")
-    PLAN.to_environment()
-    assert HiddenRows.from_environment() == PLAN
+    assert HiddenRows.from_environment() is None
+    plan = HiddenRows.planned("layer:3", POOL, "device")
+    plan.to_environment()
+    assert HiddenRows.from_environment() == plan
 
 
 def test_a_step_of_mixed_requests() -> None:
-    """A prompt's second half, a decode step, one that wants nothing, and one whose wanted rows lie ahead."""
+    """One that wants nothing, a prompt's second half, one whose wanted rows lie partly ahead, a decode step."""
     scheduled = {"a": (10, 3), "b": (40, 1), "c": (0, 2), "d": (0, 4)}
-    wanted = {"a": (0, 0), "b": (100, 30), "d": (200, 3)}
-    found = destinations(["c", "a", "d", "b"], scheduled, wanted, spill=300)
-    assert found.tolist() == [300, 300, 10, 11, 12, 300, 300, 300, 200, 110]
+    wanted = {"a": (7, 0), "b": (8, 30), "d": (9, 3), "gone": (10, 0)}
+    found = picked_rows(["c", "a", "d", "b"], scheduled, wanted)
+    assert found.tolist() == [[2, 7, 10], [3, 7, 11], [4, 7, 12], [8, 9, 0], [9, 8, 10]]
+
+
+def test_a_step_that_nobody_wants() -> None:
+    assert picked_rows(["a"], {"a": (0, 9)}, {}).shape == (0, 3)
+    assert picked_rows(["a"], {"a": (0, 9)}, {"a": (1, 9)}).shape == (0, 3)
 
 
 @given(
@@ -62,48 +77,39 @@ def test_every_row_that_is_told_was_written_and_none_twice(
     prompt_tokens: int, answer_tokens: int, whole: bool, chances: random.Random
 ) -> None:
     """A prompt in parts of any size, then tokens that reach the frontend singly or several at once."""
-    lease = RowLease(1, 7, prompt_tokens=prompt_tokens, whole=whole)
-    found = wanted_rows(PLAN, {EXTRA_ARG: lease.extra_arg})
-    assert found is not None
-    written: list[int] = []
-    position, told, unread = 0, list[int](), 0
+    rows = ReplyRows(5, prompt_tokens=prompt_tokens, whole=whole)
+    wanted = wanted_rows({EXTRA_ARG: rows.extra_arg})
+    assert wanted is not None
+    written, told, position, unread = list[int](), list[int](), 0, 0
     for token in range(answer_tokens):
         while position < prompt_tokens + token:
             count = chances.randint(1, prompt_tokens + token - position)
-            written += destinations(["a"], {"a": (position, count)}, {"a": found}, spill=300).tolist()
+            step = picked_rows(["x", "a"], {"x": (3, 2), "a": (position, count)}, {"a": wanted})
+            assert all(2 <= index < 2 + count and key == 5 for index, key, _ in step.tolist())
+            written += step[:, 2].tolist()
             position += count
         unread += 1
         if chances.randint(0, 1) or token == answer_tokens - 1:
-            rows = lease.grown(unread)
-            assert rows is not None
-            assert (rows.slot, rows.generation) == (1, 7)
-            told += [100 + row for row in range(rows.first_row, rows.end_row)]
+            found = rows.grown(unread)
+            assert found is not None
+            assert found.key == 5
+            told += range(found.first_row, found.end_row)
+            assert told == written[: len(told)]  # a token comes after its row
             unread = 0
-    kept = [row for row in written if row != 300]
-    assert kept == told == list(range(100, 100 + len(kept)))
-    assert len(kept) == answer_tokens + (prompt_tokens - 1 if whole else 0)
+    assert written == told == list(range(answer_tokens + (prompt_tokens - 1 if whole else 0)))
 
 
 def test_an_output_without_a_token_tells_of_no_row() -> None:
-    assert RowLease(0, 1, prompt_tokens=5, whole=False).grown(0) is None
+    assert ReplyRows(1, prompt_tokens=5, whole=False).grown(0) is None
+    assert ReplyRows(1, prompt_tokens=5, whole=False).grown(2) == RowsRef(1, 0, 2)
 
 
 def test_requests_without_the_argument_want_nothing() -> None:
-    assert wanted_rows(PLAN, None) is None
-    assert wanted_rows(PLAN, {"other": 1}) is None
+    assert wanted_rows(None) is None
+    assert wanted_rows({"other": 1}) is None
 
 
-async def test_a_slot_is_one_replys_and_comes_back_under_a_new_generation() -> None:
-    slots = RowSlots(HiddenRows("last", 0, slots=1, rows_per_slot=100))
-    order: list[str] = []
-
-    async def reply(name: str) -> RowsRef | None:
-        async with slots.lease(10, whole=False) as rows:
-            order.append(f"{name} in")
-            await asyncio.sleep(0)
-            order.append(f"{name} out")
-            return rows.grown(1)
-
-    first, second = await asyncio.gather(reply("a"), reply("b"))
-    assert order == ["a in", "a out", "b in", "b out"]
-    assert (first, second) == (RowsRef(0, 1, 0, 1), RowsRef(0, 2, 0, 1))
+def test_the_reader_finds_the_names_behind_the_values() -> None:
+    block = np.zeros((3, 24), np.uint8)
+    block[:, 8:] = np.array([[7, 0], [7, 1], [9, 400]], np.int64).view(np.uint8)
+    assert names_in(memoryview(block).cast("B"), 24).tolist() == [[7, 0], [7, 1], [9, 400]]

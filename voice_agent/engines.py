@@ -113,6 +113,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
         nice=0 if thinker.family == "vllm" else THINKER_NICE,
+        has_children=thinker.family == "vllm",
         env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
         limits=EngineLimits(start_s=VLLM_START_S) if thinker.family == "vllm" else EngineLimits(),
     )

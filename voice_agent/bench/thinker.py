@@ -14,6 +14,7 @@ import logging
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,16 +27,20 @@ from typing import Any
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.plugin_metadata import with_plugin
 from voice_agent.bench.statistics import nearest_rank
-from voice_agent.bench.thinker_models import SHAPES, prompt, write_folder
+from voice_agent.bench.thinker_models import SHAPES, hidden_size, prompt, write_folder
 from voice_agent.clock import NS_PER_S, MonotonicClock, ms_between
+from voice_agent.engine.cuda_ipc import device_pool
 from voice_agent.engine.messages import Failed, Finished, TextDelta, Think
 from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions
+from voice_agent.engine.slots import Shape
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineError, VoiceAgentError
+from voice_agent.models.vllm_rows import row_bytes
 
 CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
 TEMPLATE_TOKENS = 9
 START_S = 590.0
+POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
 KILL_SESSIONS, KILL_AFTER_S = 32, 0.3
 QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
@@ -190,7 +195,28 @@ def _engine(subject: Subject, home: Path, arguments: argparse.Namespace) -> Gene
     folder = Path(subject.name)
     if not folder.is_dir():
         folder = write_folder(home / subject.name, subject.name, arguments.layers)
-    yield EngineProcess(subject.name, spec(folder, subject, arguments), MonotonicClock(), command=CHILD)
+    with _pool(folder, subject, arguments) as address:
+        chosen = spec(folder, subject, arguments, address)
+        yield EngineProcess(subject.name, chosen, MonotonicClock(), command=CHILD)
+
+
+@contextmanager
+def _pool(folder: Path, subject: Subject, arguments: argparse.Namespace) -> Generator[str]:
+    """The address of a pool for the subject's hidden rows, with a process that reads it; "" if it wants none."""
+    if not subject.hidden:
+        yield ""
+        return
+    size = row_bytes(subject.hidden, hidden_size(folder), VALUE_BYTES)
+    pool = device_pool(Shape(POOL_SLOTS, POOL_ROWS, size))
+    command = (sys.executable, "-m", "voice_agent.bench.thinker_reader", pool.address, arguments.reader)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            yield pool.address
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                tell(f"{subject}: the reader had {reader.communicate(timeout=10)[0].strip() or 'nothing'}")
+            reader.kill()
+            pool.close()
 
 
 async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
@@ -201,7 +227,7 @@ async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
     return round(time.monotonic() - begin, 1)
 
 
-def spec(folder: Path, subject: Subject, arguments: argparse.Namespace) -> EngineSpec:
+def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: str) -> EngineSpec:
     """The Thinker engine on vLLM, as a configuration would ask for it."""
     engine_args = {"language_model_only": True} if "omni" in subject.name else {}
     engine_args |= json.loads(arguments.engine_args)
@@ -213,12 +239,15 @@ def spec(folder: Path, subject: Subject, arguments: argparse.Namespace) -> Engin
         "ignore_eos": True,
         "enforce_eager": arguments.eager,
         "hidden": subject.hidden,
+        "hidden_pool": pool,
+        "hidden_via": "device" if arguments.reader == "device" else "host",
         "gpu_memory_utilization": arguments.memory,
         "engine_args": engine_args,
     }
     return EngineSpec(
         kind="thinker",
         thinker=ThinkerOptions("vllm", str(folder), context_tokens=arguments.context, extra=options),
+        has_children=True,
         limits=EngineLimits(start_s=START_S, queued_results=arguments.answer_tokens + 100),
         env=with_plugin() | {"VLLM_LOGGING_LEVEL": "INFO" if arguments.verbose else "WARNING"},
     )
@@ -339,7 +368,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--kill", action="store_true", help="with two models together: kill one's core under load, watch both"
     )
-    add("--context", type=int, default=1024, help="tokens of context, also the rows of a hidden slot")
+    add("--context", type=int, default=1024, help="tokens of context")
+    add("--reader", choices=("device", "host"), default="device", help="where hidden rows are handed over")
     add("--layers", type=int, default=0, help="cut the shape to so many layers")
     add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")
     add("--quick", action="store_true", help="graphs for decode steps only, no compilation: starts sooner")

@@ -146,6 +146,13 @@ def write_folder(folder: Path, shape: str, layers: int = 0) -> Path:
     return folder
 
 
+def hidden_size(folder: Path) -> int:
+    """Of the Thinker that a folder's config.json describes."""
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("thinker_config", config)
+    return int(config.get("text_config", config)["hidden_size"])
+
+
 def write_tokenizer(folder: Path, vocabulary: int) -> None:
     """A byte-level BPE of so many tokens, control tokens among the last ones, and a chat template (ChatML)."""
     tokens = [*_byte_letters().values()]

@@ -33,10 +33,9 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowsRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where hidden rows lie: rows `first_row` to `end_row` of a slot of the engine's pool, in one generation of it."""
+    """Which hidden rows: numbers `first_row` to `end_row` of the reply that goes by `key` in the pool's blocks."""
 
-    slot: int
-    generation: int
+    key: int
     first_row: int
     end_row: int
 

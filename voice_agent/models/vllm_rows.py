@@ -1,16 +1,14 @@
-"""Hidden rows between vLLM's worker, which writes them, and this process, which tells where they lie.
+"""Hidden rows between vLLM's worker, which writes them, and this process, which tells whose they are.
 
-A reply gets a slot of the pool for its life: row 0 is its prompt's last position (or first, for `whole`), and every
-token has the row that it was chosen from. So both sides count alike: the worker knows slot and first position from the
-request's sampling parameters, the reference is known here from the number of tokens that have come. A token arrives
-only after the step that wrote its row, so a reference that is told is ready to be read.
+Every row carries its name behind its values: the reply's key and its number in that reply. Row 0 is the prompt's last
+position (or its first, for `whole`), and every token has the row that it was chosen from. So nobody has to be told what
+lies where: the worker knows key and first position from the request's sampling parameters, a reference is known here
+from the number of tokens that have come, and the reader of the pool finds the name in the block. A token arrives only
+after the step that wrote its row, so what a reference names has been published. No torch, no vLLM.
 """
 
-import asyncio
-import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -21,28 +19,33 @@ from voice_agent.engine.messages import RowsRef
 from voice_agent.errors import ConfigError
 
 ENVIRONMENT = "VOICE_AGENT_HIDDEN_ROWS"  # how the plan reaches vLLM's processes, which load the plugin
-EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [slot, first position]
+EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [key, first position]
+NAME_BYTES = 16  # key and number, int64 each
 
 
 @dataclass(frozen=True)
 class HiddenRows:
-    """What a row holds, and the pool's shape."""
+    """What a row holds, and the pool it goes to: its address, and by device memory or the host's."""
 
     content: str  # "last", "last+embedding" or "layer"
     layer: int
-    slots: int
-    rows_per_slot: int
+    pool: str
+    via: str
 
     @classmethod
-    def planned(cls, hidden: str, *, slots: int, rows_per_slot: int) -> Self:
-        """From the configured word; raises ConfigError."""
+    def planned(cls, hidden: str, pool: str, via: str) -> Self:
+        """From the configured words; raises ConfigError."""
         content, _, layer = hidden.partition(":")
         known = content in {"last", "last+embedding"} and not layer
         if not known and not (content == "layer" and layer.isdigit()):
             raise ConfigError(
                 f"thinker.options.hidden: {hidden!r} is none of last, last+embedding, layer:K (K counted from 0)"
             )
-        return cls(content, int(layer or 0), slots, rows_per_slot)
+        if not pool:
+            raise ConfigError("thinker.options.hidden_pool: hidden rows need a pool to go to")
+        if via not in {"device", "host"}:
+            raise ConfigError(f"thinker.options.hidden_via: {via!r} is none of device, host")
+        return cls(content, int(layer or 0), pool, via)
 
     @classmethod
     def from_environment(cls) -> Self | None:
@@ -60,20 +63,25 @@ class HiddenRows:
         return 2 if self.content == "last+embedding" else 1
 
 
-class RowLease:
-    """One reply's slot, and how many of its rows have been told."""
+def row_bytes(hidden: str, hidden_size: int, value_bytes: int) -> int:
+    """Bytes of a row in the pool, its name included."""
+    return (2 if hidden == "last+embedding" else 1) * hidden_size * value_bytes + NAME_BYTES
 
-    def __init__(self, slot: int, generation: int, *, prompt_tokens: int, whole: bool) -> None:
-        self._slot, self._generation = slot, generation
+
+class ReplyRows:
+    """One reply's rows as this side counts them."""
+
+    def __init__(self, key: int, *, prompt_tokens: int, whole: bool) -> None:
+        self._key = key
         self._told = 0
         self._written = prompt_tokens - 1 if whole else 0
+        self._first_position = 0 if whole else prompt_tokens - 1
         self.whole = whole
-        self.first_position = 0 if whole else prompt_tokens - 1
 
     @property
     def extra_arg(self) -> list[int]:
         """For the worker."""
-        return [self._slot, self.first_position]
+        return [self._key, self._first_position]
 
     def grown(self, tokens: int) -> RowsRef | None:
         """The rows that are new after so many more tokens have come."""
@@ -81,52 +89,37 @@ class RowLease:
             return None
         self._written += tokens
         first, self._told = self._told, self._written
-        return RowsRef(self._slot, self._generation, first, self._written)
+        return RowsRef(self._key, first, self._written)
 
 
-class RowSlots:
-    """The pool's slots; who finds none free waits for the oldest reply to give its own back. Event loop only."""
-
-    def __init__(self, rows: HiddenRows) -> None:
-        self._free: asyncio.LifoQueue[int] = asyncio.LifoQueue()
-        for slot in reversed(range(rows.slots)):
-            self._free.put_nowait(slot)
-        self._generations = [0] * rows.slots
-
-    @contextlib.asynccontextmanager
-    async def lease(self, prompt_tokens: int, *, whole: bool) -> AsyncGenerator[RowLease]:
-        """A slot for one reply; after the block its rows may be overwritten, under a new generation."""
-        slot = await self._free.get()
-        self._generations[slot] += 1
-        try:
-            yield RowLease(slot, self._generations[slot], prompt_tokens=prompt_tokens, whole=whole)
-        finally:
-            self._free.put_nowait(slot)
-
-
-def wanted_rows(plan: HiddenRows, extra_args: dict[str, Any] | None) -> tuple[int, int] | None:
-    """Worker's side: a request's first row in the pool and the position it stands for; None if it wants no rows."""
+def wanted_rows(extra_args: dict[str, Any] | None) -> tuple[int, int] | None:
+    """Worker's side: a request's key and the position of its row 0; None if it wants no rows."""
     found = (extra_args or {}).get(EXTRA_ARG)
-    return (int(found[0]) * plan.rows_per_slot, int(found[1])) if found else None
+    return (int(found[0]), int(found[1])) if found else None
 
 
-def destinations(
-    order: list[str],
-    scheduled: dict[str, tuple[int, int]],
-    wanted: dict[str, tuple[int, int]],
-    spill: int,
+def picked_rows(
+    order: list[str], scheduled: dict[str, tuple[int, int]], wanted: dict[str, tuple[int, int]]
 ) -> NDArray[np.int64]:
-    """Pool row of every token of a step, in the batch's order: int64 [T]; `spill` for tokens nobody wants.
+    """What of a step goes to the pool: int64 [n, 3] of token index in the step, key, number.
 
-    `scheduled`: per request its first token's position and how many; `wanted`: first pool row, first position.
+    `order`: requests as their tokens lie in the step; `scheduled`: the position of a request's first token in this
+    step, and how many; `wanted`: see `wanted_rows`.
     """
     parts: list[NDArray[np.int64]] = []
+    at = 0
     for name in order:
         first, count = scheduled[name]
-        row, position = wanted.get(name, (spill, -1))
-        if position < 0:
-            parts.append(np.full(count, spill, np.int64))
-            continue
-        offsets = np.arange(first - position, first - position + count)
-        parts.append(np.where(offsets >= 0, row + offsets, spill))
-    return np.concatenate(parts)
+        if name in wanted:
+            key, position = wanted[name]
+            numbers = np.arange(max(first, position), first + count) - position
+            indices = numbers + (position - first + at)
+            parts.append(np.stack([indices, np.full_like(numbers, key), numbers], axis=1))
+        at += count
+    return np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+
+
+def names_in(block: memoryview, size: int) -> NDArray[np.int64]:
+    """Reader's side: key and number of each row of a block, int64 [n, 2]; `size` is a row's bytes."""
+    rows = np.frombuffer(block, np.uint8).reshape(-1, size)
+    return np.ascontiguousarray(rows[:, size - NAME_BYTES :]).view(np.int64)

@@ -8,6 +8,7 @@ a character. Does not know: sessions, speech, who reads the hidden rows. What di
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
@@ -21,7 +22,7 @@ from voice_agent.errors import ConfigError, EngineDied, EngineError
 from voice_agent.models import vllm_versions
 from voice_agent.models.chat_prompt import ChatPrompt
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
-from voice_agent.models.vllm_rows import HiddenRows, RowLease, RowSlots
+from voice_agent.models.vllm_rows import HiddenRows, ReplyRows
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ class VllmOptions:
     """The `options` table of `[thinker]`; empty and zero leave vLLM its own choice.
 
     hidden: "" or what a hidden row holds: "last" (the last layer's state), "last+embedding" (beside it the input's
-    embedding), "layer:K" (the state after layer K, 0 the embedding). hidden_slots: replies whose rows are held at once.
+    embedding), "layer:K" (the state after layer K, 0 the embedding). hidden_pool, hidden_via: the pool's address, and
+    whether its blocks are in "device" memory or the "host"'s.
     engine_args: anything else that vLLM's AsyncEngineArgs takes, by its name there.
     """
 
@@ -46,7 +48,8 @@ class VllmOptions:
     load_format: str = "auto"
     enforce_eager: bool = False
     hidden: str = ""
-    hidden_slots: int = 0  # 0: max_num_seqs
+    hidden_pool: str = ""
+    hidden_via: str = "device"
     ignore_eos: bool = False  # for measuring: every answer has its full length
     engine_args: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -56,8 +59,7 @@ def load(folder: Path, options: ThinkerOptions) -> "VllmThinker":
     chosen = _options(options.extra)
     rows = None
     if chosen.hidden:
-        slots = chosen.hidden_slots or chosen.max_num_seqs
-        rows = HiddenRows.planned(chosen.hidden, slots=slots, rows_per_slot=options.context_tokens)
+        rows = HiddenRows.planned(chosen.hidden, chosen.hidden_pool, chosen.hidden_via)
     engine = vllm_versions.start(vllm_versions.engine_args(str(folder), options.context_tokens, chosen, rows))
     return VllmThinker(engine, options.context_tokens, chosen, rows)
 
@@ -73,7 +75,7 @@ class VllmThinker:
         self._options = options
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
-        self._slots = RowSlots(rows) if rows else None
+        self._keys = itertools.count(1) if rows else None
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
@@ -89,11 +91,11 @@ class VllmThinker:
         prompt = self.prompt.of(request.messages, offered_tools(request))
         if not request.hidden:
             return await self._answer(request, prompt, emit, None)
-        if self._slots is None:
+        if self._keys is None:
             raise EngineError("this engine hands over no hidden states", code="invalid_request")
         tokens = len(prompt["prompt_token_ids"])
-        async with self._slots.lease(tokens, whole=request.hidden == "all") as rows:
-            return await self._answer(request, prompt, emit, rows)
+        rows = ReplyRows(next(self._keys), prompt_tokens=tokens, whole=request.hidden == "all")
+        return await self._answer(request, prompt, emit, rows)
 
     async def died(self) -> str:
         """Wait until the engine core is gone, which vLLM itself tells only those who ask."""
@@ -106,7 +108,7 @@ class VllmThinker:
         request: Think,
         prompt: dict[str, Any],
         emit: Callable[[str, RowsRef | None], bool],
-        rows: RowLease | None,
+        rows: ReplyRows | None,
     ) -> ThinkerEnd:
         answer = _Answer(reader_for(request), emit, len(prompt["prompt_token_ids"]))
         params = vllm_versions.sampling(
@@ -140,7 +142,7 @@ class _Answer:
         self._usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 0, "cached_tokens": 0}
         self._reason = "aborted"
 
-    def take(self, output: Any, rows: RowLease | None) -> bool:
+    def take(self, output: Any, rows: ReplyRows | None) -> bool:
         """One of vLLM's outputs, which is what is new since the last; True stops it."""
         part = output.outputs[0]
         self._usage["completion_tokens"] += len(part.token_ids)

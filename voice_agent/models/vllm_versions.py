@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from voice_agent.engine.messages import Think
 from voice_agent.errors import EngineStartFailed, WeightsError
-from voice_agent.models.vllm_plugin import PARENT
-from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, RowLease
+from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, ReplyRows
 
 if TYPE_CHECKING:
     from voice_agent.models.vllm_thinker import VllmOptions
@@ -34,7 +33,6 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
     """vLLM's AsyncEngineArgs for a folder or a hub's name. Raises EngineStartFailed if the plugin is not installed."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    os.environ[PARENT] = str(os.getpid())
     if rows:
         _need_plugin()
         rows.to_environment()
@@ -102,7 +100,7 @@ def processor_of(engine: Any) -> Any:
 
 
 def sampling(
-    request: Think, *, schema: dict[str, Any] | None, ignore_eos: bool, rows: RowLease | None
+    request: Think, *, schema: dict[str, Any] | None, ignore_eos: bool, rows: ReplyRows | None
 ) -> Any:
     """A request's SamplingParams: pieces as they come, nothing twice."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
