@@ -77,8 +77,8 @@ def test_every_row_that_is_told_was_written_and_none_twice(
     prompt_tokens: int, answer_tokens: int, whole: bool, chances: random.Random
 ) -> None:
     """A prompt in parts of any size, then tokens that reach the frontend singly or several at once."""
-    rows = ReplyRows(5, prompt_tokens=prompt_tokens, whole=whole)
-    wanted = wanted_rows({EXTRA_ARG: rows.extra_arg})
+    rows = ReplyRows(5, whole=whole)
+    wanted = wanted_rows({EXTRA_ARG: rows.extra_arg}, prompt_tokens)
     assert wanted is not None
     written, told, position, unread = list[int](), list[int](), 0, 0
     for token in range(answer_tokens):
@@ -90,7 +90,7 @@ def test_every_row_that_is_told_was_written_and_none_twice(
             position += count
         unread += 1
         if chances.randint(0, 1) or token == answer_tokens - 1:
-            found = rows.grown(unread)
+            found = rows.grown(unread, prompt_tokens)
             assert found is not None
             assert found.key == 5
             told += range(found.first_row, found.end_row)
@@ -100,13 +100,14 @@ def test_every_row_that_is_told_was_written_and_none_twice(
 
 
 def test_an_output_without_a_token_tells_of_no_row() -> None:
-    assert ReplyRows(1, prompt_tokens=5, whole=False).grown(0) is None
-    assert ReplyRows(1, prompt_tokens=5, whole=False).grown(2) == RowsRef(1, 0, 2)
+    assert ReplyRows(1, whole=False).grown(0, 5) is None
+    assert ReplyRows(1, whole=False).grown(2, 5) == RowsRef(1, 0, 2)
+    assert ReplyRows(1, whole=True).grown(2, 5) == RowsRef(1, 0, 6)
 
 
 def test_requests_without_the_argument_want_nothing() -> None:
-    assert wanted_rows(None) is None
-    assert wanted_rows({"other": 1}) is None
+    assert wanted_rows(None, 5) is None
+    assert wanted_rows({"other": 1}, 5) is None
 
 
 def test_the_reader_finds_the_names_behind_the_values() -> None:

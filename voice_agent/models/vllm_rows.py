@@ -19,7 +19,7 @@ from voice_agent.engine.messages import RowsRef
 from voice_agent.errors import ConfigError
 
 ENVIRONMENT = "VOICE_AGENT_HIDDEN_ROWS"  # how the plan reaches vLLM's processes, which load the plugin
-EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [key, first position]
+EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [key, whole or not]
 NAME_BYTES = 16  # key and number, int64 each
 
 
@@ -69,33 +69,31 @@ def row_bytes(hidden: str, hidden_size: int, value_bytes: int) -> int:
 
 
 class ReplyRows:
-    """One reply's rows as this side counts them."""
+    """One reply's rows as this side counts them; `whole` means from the prompt's first position on."""
 
-    def __init__(self, key: int, *, prompt_tokens: int, whole: bool) -> None:
+    def __init__(self, key: int, *, whole: bool) -> None:
         self._key = key
-        self._told = 0
-        self._written = prompt_tokens - 1 if whole else 0
-        self._first_position = 0 if whole else prompt_tokens - 1
+        self._tokens = self._told = 0
         self.whole = whole
 
     @property
     def extra_arg(self) -> list[int]:
         """For the worker."""
-        return [self._key, self._first_position]
+        return [self._key, int(self.whole)]
 
-    def grown(self, tokens: int) -> RowsRef | None:
-        """The rows that are new after so many more tokens have come."""
+    def grown(self, tokens: int, prompt_tokens: int) -> RowsRef | None:
+        """The rows that are new after so many more tokens have come; the prompt's as vLLM widened it for its media."""
         if not tokens:
             return None
-        self._written += tokens
-        first, self._told = self._told, self._written
-        return RowsRef(self._key, first, self._written)
+        self._tokens += tokens
+        first, self._told = self._told, self._tokens + (prompt_tokens - 1 if self.whole else 0)
+        return RowsRef(self._key, first, self._told)
 
 
-def wanted_rows(extra_args: dict[str, Any] | None) -> tuple[int, int] | None:
+def wanted_rows(extra_args: dict[str, Any] | None, prompt_tokens: int) -> tuple[int, int] | None:
     """Worker's side: a request's key and the position of its row 0; None if it wants no rows."""
     found = (extra_args or {}).get(EXTRA_ARG)
-    return (int(found[0]), int(found[1])) if found else None
+    return (int(found[0]), 0 if found[1] else prompt_tokens - 1) if found else None
 
 
 def picked_rows(

@@ -93,8 +93,7 @@ class VllmThinker:
             return await self._answer(request, prompt, emit, None)
         if self._keys is None:
             raise EngineError("this engine hands over no hidden states", code="invalid_request")
-        tokens = len(prompt["prompt_token_ids"])
-        rows = ReplyRows(next(self._keys), prompt_tokens=tokens, whole=request.hidden == "all")
+        rows = ReplyRows(next(self._keys), whole=request.hidden == "all")
         return await self._answer(request, prompt, emit, rows)
 
     async def died(self) -> str:
@@ -110,7 +109,7 @@ class VllmThinker:
         emit: Callable[[str, RowsRef | None], bool],
         rows: ReplyRows | None,
     ) -> ThinkerEnd:
-        answer = _Answer(reader_for(request), emit, len(prompt["prompt_token_ids"]))
+        answer = _Answer(reader_for(request), emit, rows)
         params = vllm_versions.sampling(
             request,
             schema=call_schema(request),
@@ -121,7 +120,7 @@ class VllmThinker:
         try:
             async with aclosing(self.engine.generate(prompt, params, unique_id)) as outputs:
                 async for output in outputs:
-                    if answer.take(output, rows):
+                    if answer.take(output):
                         break
         except ValueError as error:  # vLLM's word for a request it refuses
             code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
@@ -135,22 +134,28 @@ class _Answer:
     """Puts the outputs of one answer together."""
 
     def __init__(
-        self, reader: ToolCallReader | None, emit: Callable[[str, RowsRef | None], bool], prompt_tokens: int
+        self,
+        reader: ToolCallReader | None,
+        emit: Callable[[str, RowsRef | None], bool],
+        rows: ReplyRows | None,
     ) -> None:
         self._reader = reader
         self._emit = emit
-        self._usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 0, "cached_tokens": 0}
+        self._rows = rows
+        self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
         self._reason = "aborted"
 
-    def take(self, output: Any, rows: ReplyRows | None) -> bool:
+    def take(self, output: Any) -> bool:
         """One of vLLM's outputs, which is what is new since the last; True stops it."""
-        part = output.outputs[0]
+        part, prompt_tokens = output.outputs[0], len(output.prompt_token_ids or ())
+        self._usage["prompt_tokens"] = prompt_tokens
         self._usage["completion_tokens"] += len(part.token_ids)
         self._usage["cached_tokens"] = output.num_cached_tokens or 0
         if part.finish_reason is not None:
             self._reason = "length" if part.finish_reason == "length" else "stop"
         text = self._reader.feed(part.text) if self._reader else part.text
-        stopped = self._emit(text, rows.grown(len(part.token_ids)) if rows else None)
+        rows = self._rows.grown(len(part.token_ids), prompt_tokens) if self._rows else None
+        stopped = self._emit(text, rows)
         if self._reader is not None and self._reader.complete:
             self._reason = "stop"
             return True

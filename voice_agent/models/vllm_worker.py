@@ -30,8 +30,8 @@ class RowsWorker(_Base):
         for name in scheduler_output.finished_req_ids:
             self._wanted.pop(name, None)
         for request in scheduler_output.scheduled_new_reqs:
-            found = wanted_rows(getattr(request.sampling_params, "extra_args", None))
-            if found:
+            extra_args = getattr(request.sampling_params, "extra_args", None)
+            if found := wanted_rows(extra_args, len(request.prompt_token_ids or ())):
                 self._wanted[request.req_id] = found
         output = super().execute_model(scheduler_output)
         if self._wanted and self._sink is not None:
