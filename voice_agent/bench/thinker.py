@@ -11,144 +11,34 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.plugin_metadata import with_plugin
-from voice_agent.bench.statistics import nearest_rank
-from voice_agent.bench.thinker_models import SHAPES, hidden_size, prompt, write_folder
-from voice_agent.clock import NS_PER_S, MonotonicClock, ms_between
+from voice_agent.bench.thinker_kill import KILL_SESSIONS, killed_beside
+from voice_agent.bench.thinker_models import SHAPES, hidden_size, write_folder
+from voice_agent.bench.thinker_waves import Bench
+from voice_agent.clock import MonotonicClock
 from voice_agent.engine.cuda_ipc import device_pool
-from voice_agent.engine.messages import Failed, Finished, TextDelta, Think
 from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions
 from voice_agent.engine.slots import Shape
 from voice_agent.engine.supervisor import EngineProcess
-from voice_agent.errors import EngineError, VoiceAgentError
+from voice_agent.errors import VoiceAgentError
 from voice_agent.models.vllm_rows import row_bytes
 
 CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
-TEMPLATE_TOKENS = 9
 START_S = 590.0
 POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
-KILL_SESSIONS, KILL_AFTER_S = 32, 0.3
 QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-
-
-@dataclass
-class Waves:
-    """All waves of one kind at one number of sessions."""
-
-    first_ms: list[float] = field(default_factory=list[float])
-    tokens: int = 0
-    seconds: float = 0.0
-
-    def add(self, first_ms: Sequence[float], tokens: int, seconds: float) -> None:
-        """One wave."""
-        self.first_ms += first_ms
-        self.tokens += tokens
-        self.seconds += seconds
-
-    def summed_up(self) -> dict[str, float]:
-        """First token in ms, and tokens a second."""
-        return {
-            "first_ms_p50": round(nearest_rank(self.first_ms, 50), 2),
-            "first_ms_p95": round(nearest_rank(self.first_ms, 95), 2),
-            "tokens_per_s": round(self.tokens / self.seconds, 1),
-            "n": len(self.first_ms),
-        }
-
-
-class Bench:
-    """One engine process, measured."""
-
-    def __init__(self, engine: EngineProcess, arguments: argparse.Namespace, hidden: str) -> None:
-        self._hidden = hidden
-        self._engine = engine
-        self._arguments = arguments
-        self._clock = MonotonicClock()
-        self._seed = 0  # a prompt is never asked twice: the prefix cache must not help one side
-
-    async def level(self, sessions: int) -> dict[str, Any]:
-        """Both kinds of waves at one number of sessions; the first of each is not counted."""
-        kinds = {"bare": Waves(), "ours": Waves()}
-        if self._hidden:
-            kinds["hidden"] = Waves()
-        for number in range(self._waves(sessions) + 1):
-            order = list(kinds) if number % 2 else list(reversed(kinds))
-            for kind in order:
-                measured = await (self._bare(sessions) if kind == "bare" else self._ours(sessions, kind))
-                if number:
-                    kinds[kind].add(*measured)
-        return {kind: waves.summed_up() for kind, waves in kinds.items()}
-
-    def _waves(self, sessions: int) -> int:
-        return max(self._arguments.waves, min(self._arguments.least_answers // sessions, 40))
-
-    def _prompts(self, sessions: int) -> list[dict[str, Any]]:
-        self._seed += sessions
-        length = self._arguments.prompt_tokens - TEMPLATE_TOKENS
-        return [{"role": "user", "content": prompt(length, self._seed + n)} for n in range(sessions)]
-
-    def _think(self, request_id: str, messages: list[dict[str, Any]], hidden: str = "") -> Think:
-        tokens = self._arguments.answer_tokens
-        return Think(request_id, self._engine.next_epoch(), messages, max_output_tokens=tokens, hidden=hidden)
-
-    async def _bare(self, sessions: int) -> tuple[list[float], int, float]:
-        request, found = self._think(f"bare-{self._seed}", self._prompts(sessions)), ""
-        async with self._engine.submit(request) as results:
-            async for result in results:
-                found += result.text if isinstance(result, TextDelta) else ""
-        measured = json.loads(found)
-        return measured["first_ms"], measured["tokens"], measured["seconds"]
-
-    async def _ours(self, sessions: int, kind: str) -> tuple[list[float], int, float]:
-        hidden = "reply" if kind == "hidden" else ""
-        messages = self._prompts(sessions)
-        begin_ns = self._clock.now_ns()
-        measured = await asyncio.gather(
-            *(
-                self._one(self._think(f"{kind}-{self._seed}-{n}", [message], hidden))
-                for n, message in enumerate(messages)
-            )
-        )
-        seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
-        return [first for first, _ in measured], sum(count for _, count in measured), seconds
-
-    async def one_more(self, request_id: str, seed: int) -> tuple[float, int]:
-        """One answer of the longest kind, outside of any wave."""
-        message = {"role": "user", "content": prompt(self._arguments.prompt_tokens, -1 - seed)}
-        tokens = self._arguments.context - self._arguments.prompt_tokens - 100
-        request = Think(request_id, self._engine.next_epoch(), [message], max_output_tokens=tokens)
-        return await self._one(request)
-
-    async def _one(self, request: Think) -> tuple[float, int]:
-        """One answer through our whole path: ms to its first piece, and its tokens."""
-        begin_ns, first_ms, tokens = self._clock.now_ns(), 0.0, 0
-        async with self._engine.submit(request) as results:
-            async for result in results:
-                match result:
-                    case TextDelta():
-                        first_ms = first_ms or ms_between(begin_ns, self._clock.now_ns())
-                    case Finished(usage=usage):
-                        tokens = usage["completion_tokens"]
-                    case Failed(message=message):
-                        raise EngineError(message)
-                    case _:
-                        pass
-        if not first_ms:
-            raise EngineError("an answer without a piece of text")
-        return first_ms, tokens
 
 
 @dataclass(frozen=True)
@@ -271,48 +161,6 @@ def compared(levels: dict[str, Any]) -> list[str]:
                 )
             )
     return rows
-
-
-async def killed_beside(
-    victim: EngineProcess, other: EngineProcess, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """kill -9 of one engine's vLLM core while both have 32 sessions: what each of them notices."""
-    clock = MonotonicClock()
-    benches = [Bench(engine, arguments, "") for engine in (victim, other)]
-    loads = [
-        [asyncio.create_task(bench.one_more(f"kill-{n}", n)) for n in range(KILL_SESSIONS)]
-        for bench in benches
-    ]
-    await asyncio.sleep(KILL_AFTER_S)
-    core = _core_of(victim.pid or 0)
-    killed_ns = clock.now_ns()
-    os.kill(core, signal.SIGKILL)
-    ended = await asyncio.gather(*loads[0], return_exceptions=True)
-    failed_ms = ms_between(killed_ns, clock.now_ns())
-    whole = await asyncio.gather(*loads[1], return_exceptions=True)
-    while victim.state != "ready":  # noqa: ASYNC110 - the engine tells nobody when it is up again
-        await asyncio.sleep(0.05)
-    await benches[0].one_more("kill-after", 1)
-    return {
-        "sessions_each": KILL_SESSIONS,
-        "victim_failed": sum(isinstance(end, EngineError) for end in ended),
-        "victim_finished_before": sum(not isinstance(end, BaseException) for end in ended),
-        "last_failure_ms": round(failed_ms, 1),
-        "error": next((repr(end) for end in ended if isinstance(end, BaseException)), None),
-        "other_finished": sum(not isinstance(end, BaseException) for end in whole),
-        "served_again_s": round(ms_between(killed_ns, clock.now_ns()) / 1000, 1),
-    }
-
-
-def _core_of(engine_pid: int) -> int:
-    """The process of vLLM's engine core: the child of the engine that has the most memory."""
-    children: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == engine_pid:  # proc(5): state, ppid, ..., rss as the 22nd behind the name
-                children[int(path.parent.name)] = int(fields[21])
-    return max(children, key=lambda pid: children[pid])
 
 
 def table(report: dict[str, Any]) -> str:
