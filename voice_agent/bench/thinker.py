@@ -138,7 +138,7 @@ def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: st
         kind="thinker",
         thinker=ThinkerOptions("vllm", str(folder), context_tokens=arguments.context, extra=options),
         has_children=True,
-        limits=EngineLimits(start_s=START_S, queued_results=arguments.answer_tokens + 100),
+        limits=EngineLimits(start_s=START_S, queued_results=arguments.context + 100),
         env=with_plugin() | {"VLLM_LOGGING_LEVEL": "INFO" if arguments.verbose else "WARNING"},
     )
 

@@ -73,6 +73,7 @@ class VllmThinker:
         self.context_tokens = context_tokens
         self.engine = engine  # vLLM's AsyncLLM
         self._options = options
+        self._refusals = vllm_versions.refusals()
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
         self._keys = itertools.count(1) if rows else None
@@ -122,7 +123,7 @@ class VllmThinker:
                 async for output in outputs:
                     if answer.take(output):
                         break
-        except ValueError as error:  # vLLM's word for a request it refuses
+        except self._refusals as error:
             code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
             raise EngineError(f"vLLM refuses the request: {error}", code=code) from error
         except self._dead_error as error:

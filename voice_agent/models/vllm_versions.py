@@ -84,6 +84,14 @@ def engine_dead_error() -> type[Exception]:
     return EngineDeadError
 
 
+def refusals() -> tuple[type[Exception], ...]:
+    """What vLLM raises for a request it refuses: a ValueError, and in later releases an error of its own as well."""
+    from vllm import exceptions
+
+    own = getattr(exceptions, "VLLMClientError", None)
+    return (ValueError, own) if own else (ValueError,)
+
+
 def tokenizer_of(engine: Any) -> Any:
     """The model's Hugging Face tokenizer."""
     return engine.get_tokenizer()
