@@ -1,6 +1,7 @@
 """The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows (`make test-vllm`)."""
 
 import asyncio
+import json
 import os
 import sys
 import threading
@@ -233,10 +234,13 @@ def test_a_conversation_over_the_context_is_refused_by_name(rig: Rig) -> None:
 
 def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_letters(rig: Rig) -> None:
     name = "öffne_문_🚪"  # many bytes each: a token here is one byte of them
-    tool = {
-        "type": "function",
-        "function": {"name": name, "parameters": {"type": "object", "properties": {}}},
+    parameters = {
+        "type": "object",
+        "properties": {"side": {"enum": ["left", "right"]}},
+        "required": ["side"],
+        "additionalProperties": False,
     }
+    tool = {"type": "function", "function": {"name": name, "parameters": parameters}}
     request = Think(
         "call", 1, asked(20).messages, tools=[tool], tool_choice="required", max_output_tokens=200
     )
@@ -244,4 +248,5 @@ def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_lett
     end = rig.run(answered(rig, request, heard))
     assert end.reason == "tool_calls"
     assert [call.name for call in end.tool_calls] == [name]
+    assert json.loads(end.tool_calls[0].arguments)["side"] in {"left", "right"}
     assert heard.text == ""

@@ -118,7 +118,10 @@ def sampling(
         temperature=request.temperature,
         output_kind=RequestOutputKind.DELTA,
         ignore_eos=ignore_eos,
-        structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
+        # a small model left to choose writes spaces for ever
+        structured_outputs=StructuredOutputsParams(json=schema, disable_any_whitespace=True)
+        if schema
+        else None,
         extra_args={EXTRA_ARG: rows.extra_arg} if rows else None,
         # rows of a prefix that is read from the cache are never computed
         skip_reading_prefix_cache=True if rows and rows.whole else None,
