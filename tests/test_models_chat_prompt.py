@@ -74,7 +74,7 @@ def test_parts_that_are_all_text_become_one_text() -> None:
 
 def test_calls_reach_the_template_as_objects_and_bad_ones_as_they_were() -> None:
     template = Template()
-    calls = [
+    calls: list[Any] = [
         {"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}
         for text in ('{"a": 1}', "{")
     ]

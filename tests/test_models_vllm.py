@@ -1,4 +1,5 @@
 """The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows (`make test-vllm`)."""
+# pyright: reportMissingImports=false
 
 import asyncio
 import json

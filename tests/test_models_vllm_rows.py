@@ -113,4 +113,4 @@ def test_requests_without_the_argument_want_nothing() -> None:
 def test_the_reader_finds_the_names_behind_the_values() -> None:
     block = np.zeros((3, 24), np.uint8)
     block[:, 8:] = np.array([[7, 0], [7, 1], [9, 400]], np.int64).view(np.uint8)
-    assert names_in(memoryview(block).cast("B"), 24).tolist() == [[7, 0], [7, 1], [9, 400]]
+    assert names_in(memoryview(block.tobytes()), 24).tolist() == [[7, 0], [7, 1], [9, 400]]

@@ -1,4 +1,5 @@
 """Small random-weight models of each Thinker family, as folders that transformers and vLLM both read."""
+# pyright: reportMissingImports=false
 
 from pathlib import Path
 from typing import Any
