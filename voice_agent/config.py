@@ -87,7 +87,10 @@ class RecognizerConfig:
 class ThinkerConfig:
     """The LLM."""
 
-    family: str = setting("Model family: llama, remote (an OpenAI-compatible url) or scripted.", "llama")
+    family: str = setting(
+        "Model family: llama, vllm (any Hugging Face folder or name), remote (an OpenAI-compatible url) or scripted.",
+        "llama",
+    )
     model: str = setting(
         "A name that `voice-agent models` lists, a folder, or the remote model's name.", "qwen2.5-coder-0.5b"
     )
@@ -236,8 +239,8 @@ class ModelsConfig:
 class Config:
     """Everything; `profile` chooses the defaults of the model sections."""
 
-    profile: Literal["cpu", "cpu-small", "scripted"] = setting(
-        "cpu, cpu-small (240 MB, for CI) or scripted (no models).", "cpu"
+    profile: Literal["cpu", "cpu-small", "gpu-cascade", "scripted"] = setting(
+        "cpu, cpu-small (240 MB, for CI), gpu-cascade (the Thinker on vLLM) or scripted (no models).", "cpu"
     )
     server: ServerConfig = field(default_factory=ServerConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -253,6 +256,10 @@ class Config:
 PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {},
     "cpu-small": {"thinker": {"model": "smollm2-135m"}},
+    "gpu-cascade": {
+        "session": {"max_sessions": 64},
+        "thinker": {"family": "vllm", "model": "Qwen/Qwen3-8B", "context_tokens": 8192},
+    },
     "scripted": {
         "recognizer": {"family": "scripted", "model": ""},
         "thinker": {"family": "scripted", "model": ""},

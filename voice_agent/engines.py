@@ -15,7 +15,13 @@ from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine
 from voice_agent.engine.client import EngineClient
-from voice_agent.engine.runtime import EngineSpec, RecognizerOptions, TalkerOptions, ThinkerOptions
+from voice_agent.engine.runtime import (
+    EngineLimits,
+    EngineSpec,
+    RecognizerOptions,
+    TalkerOptions,
+    ThinkerOptions,
+)
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.models.catalog import MODELS, Role
@@ -23,6 +29,7 @@ from voice_agent.models.store import Store, check_folder
 from voice_agent.placing import place
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 
+VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
@@ -66,7 +73,7 @@ def model_names(config: Config) -> list[str]:
     """Names of the pinned models that the configuration needs, ears included."""
     chosen = [
         config.recognizer.model if config.recognizer.family != "scripted" else "",
-        config.thinker.model if config.thinker.family not in {"scripted", "remote"} else "",
+        config.thinker.model if config.thinker.family not in {"scripted", "remote", "vllm"} else "",
         config.talker.model if config.talker.family != "scripted" else "",
     ]
     return ["silero-vad", "smart-turn", *(name for name in chosen if name and not _is_path(name))]
@@ -89,7 +96,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
     threads = thinker.threads or os.cpu_count() or 2
     options = ThinkerOptions(
         thinker.family,
-        folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else "",
+        _thinker_folder(config, store),
         threads,
         thinker.context_tokens,
         thinker.options,
@@ -105,9 +112,19 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         ),
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
-        nice=THINKER_NICE,
+        nice=0 if thinker.family == "vllm" else THINKER_NICE,
+        has_children=thinker.family == "vllm",
         env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
+        limits=EngineLimits(start_s=VLLM_START_S) if thinker.family == "vllm" else EngineLimits(),
     )
+
+
+def _thinker_folder(config: Config, store: Store) -> str:
+    """Where the Thinker's weights lie; vLLM finds a Hugging Face name itself."""
+    thinker = config.thinker
+    if thinker.family == "vllm":
+        return str(Path(thinker.model).expanduser())
+    return folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else ""
 
 
 def speech_spec(config: Config, store: Store) -> EngineSpec:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag} [options]
+USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
@@ -13,7 +13,8 @@ USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag} [opt
   handover
           a step's hidden rows from one process to the other: queue, shared memory, CUDA IPC; needs no server
   pcm     sound from the speech engine to the server: in the message, or through shared memory; needs no server
-  lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server"""
+  lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server
+  thinker what our engine path adds to vLLM called bare; needs a GPU and vLLM, no weights, no server"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,6 +43,10 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.lag import main as lag
 
         return lag(argv[1:])
+    if argv[:1] == ["thinker"]:
+        from voice_agent.bench.thinker import main as thinker
+
+        return thinker(argv[1:])
     asked_for_help = argv[:1] in (["-h"], ["--help"])
     print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
     return 0 if asked_for_help else 2

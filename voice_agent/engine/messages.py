@@ -40,6 +40,14 @@ class HeardWord(msgspec.Struct, frozen=True, array_like=True):
     end_s: float
 
 
+class RowsRef(msgspec.Struct, frozen=True, array_like=True):
+    """Which hidden rows: numbers `first_row` to `end_row` of the reply that goes by `key` in the pool's blocks."""
+
+    key: int
+    first_row: int
+    end_row: int
+
+
 # --- to the Thinker engine
 
 
@@ -57,7 +65,10 @@ class Transcribe(Message, frozen=True, tag=True):
 
 
 class Think(Message, frozen=True, tag=True):
-    """Answer a conversation: `messages` and `tools` in OpenAI's chat form."""
+    """Answer a conversation: `messages` and `tools` in OpenAI's chat form.
+
+    `hidden` asks for the hidden rows of the "reply" or of "all" tokens, prompt included; "" for none.
+    """
 
     request_id: str
     epoch: int
@@ -69,6 +80,7 @@ class Think(Message, frozen=True, tag=True):
     top_p: float = 1.0
     seed: int | None = None
     stop: list[str] = []  # carried out by speech.stopping, whichever Thinker it is
+    hidden: str = ""
 
 
 # --- to the speech engine
@@ -162,11 +174,12 @@ class Transcript(Message, frozen=True, tag=True):
 
 
 class TextDelta(Message, frozen=True, tag=True):
-    """The next piece of the answer; never splits a character."""
+    """The next piece of the answer; never splits a character. Its tokens' hidden rows are already in the pool."""
 
     request_id: str
     epoch: int
     text: str
+    rows: RowsRef | None = None
 
 
 class ToolCall(Message, frozen=True, tag=True):
