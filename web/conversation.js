@@ -10,7 +10,7 @@ import { Inside } from "./inside.js";
 import { Line } from "./line.js";
 import { Microphone, useSpeaker } from "./microphone.js";
 import { keep, recalled, sessionUpdate, voicesIn } from "./settings.js";
-import { Sound } from "./sound.js";
+import { Sound, VOICE } from "./sound.js";
 import { START, canInterrupt, isLive, isOpen, isRunning, next } from "./state.js";
 
 const TRANSCRIPT = "voice-agent-transcript";
@@ -19,6 +19,8 @@ const KEPT_READINGS = 50;
 const LAST_WORDS_MS = 180; // sound on its way when push-to-talk is let go
 const SHORTEST_TALK_MS = 300;
 const UNEXPECTED = "The call could not be set up. Start again.";
+const PICTURE = "picture"; // names of what may be refused
+const GREETING = "greeting";
 const BLIND = "This agent cannot see pictures: it hears and reads only.";
 
 /**
@@ -47,6 +49,10 @@ export class Conversation {
   needsKey = false;
   ended = false; // by the person: what comes next is another conversation
   replying = false; // a response is being written
+  /** @type {Set<string>} */
+  retelling = new Set(); // items that a new session was told of and has not yet taken in
+  /** @type {Set<string>} */
+  unwanted = new Set(); // items of a second greeting
   talkedMs = 0;
   sound = new Sound();
   /** @type {AbortController|null} */
@@ -73,6 +79,7 @@ export class Conversation {
       onEvent: (event) => this.hear(event),
       onEnd: (error) => this.fail(error),
     });
+    this.sound.onVoice = () => this.model.state === "speaking" && this.inside?.wake();
     this.tell({ type: "pushToTalk", on: this.settings.pushToTalk });
   }
 
@@ -192,6 +199,7 @@ export class Conversation {
     if (event.type === "response.created") this.replying = true;
     if (event.type === "response.done") this.replying = false;
     this.inside?.take(event);
+    if (this.isUnwanted(event)) return;
     const captions = caption(this.captions, event);
     if (captions !== this.captions) this.write(captions, !event.type.endsWith(".delta"));
     this.tell({ type: "server", event: this.worded(event) });
@@ -200,12 +208,32 @@ export class Conversation {
   }
 
   /**
+   * Whether an event belongs to the greeting that a server says again at the start of a call that goes on with an old
+   * conversation. It is silenced at once, and its item taken out of the history where the server can do that.
+   * @param {any} event
+   * @returns {boolean}
+   */
+  isUnwanted(event) {
+    if (event.type === "error") return event.error?.event_id === GREETING;
+    const item = event.type === "conversation.item.added" ? event.item : null;
+    const isOurs = item && this.retelling.delete(item.id);
+    if (item?.role === "assistant" && !isOurs && this.retelling.size > 0) {
+      this.unwanted.add(item.id);
+      this.send({ type: "output_audio_buffer.clear" });
+    }
+    if (event.type === "conversation.item.truncated" && this.unwanted.has(event.item_id)) {
+      this.send({ type: "conversation.item.delete", item_id: event.item_id, event_id: GREETING });
+    }
+    return this.unwanted.has(item?.id ?? event.item_id);
+  }
+
+  /**
    * Errors of what this page asked, in this page's words.
    * @param {any} event
    * @returns {any}
    */
   worded(event) {
-    const isPicture = event.type === "error" && event.error?.event_id === "picture";
+    const isPicture = event.type === "error" && event.error?.event_id === PICTURE;
     return isPicture ? { ...event, error: { ...event.error, message: BLIND } } : event;
   }
 
@@ -218,6 +246,8 @@ export class Conversation {
     this.turnDetection = session.audio?.input?.turn_detection ?? { type: "semantic_vad" };
     this.send(sessionUpdate(this.settings, null));
     const before = retold(this.captions);
+    this.retelling = new Set(before.map(({ item }) => item.id));
+    this.unwanted = new Set();
     if (before.length > 0) this.send({ type: "output_audio_buffer.clear" }); // no second greeting
     for (const event of before) this.send(event);
   }
@@ -226,7 +256,7 @@ export class Conversation {
   pauseMs() {
     if (this.model.state === "held") return 100;
     if (this.model.state !== "speaking") return 2000;
-    return this.sound.levels.user > 0.3 ? 100 : 300;
+    return this.sound.levels.user >= VOICE ? 100 : 300;
   }
 
   /** @param {any} inside  the timeline */
@@ -291,7 +321,7 @@ export class Conversation {
    * @param {string} url  a data URL
    */
   sendPicture(url) {
-    this.send({ ...userMessage({ type: "input_image", image_url: url }), event_id: "picture" });
+    this.send({ ...userMessage({ type: "input_image", image_url: url }), event_id: PICTURE });
   }
 
   /** Stop the reply that is being thought or spoken. */

@@ -18,7 +18,7 @@ export function asHeard({ text, heard, cut }) {
 /**
  * The events that give a new session the conversation so far, as it was heard.
  * @param {readonly Caption[]} captions
- * @returns {object[]}
+ * @returns {{type: string, item: {id: string}}[]}
  */
 export function retold(captions) {
   return captions

@@ -8,6 +8,7 @@ import { Voice } from "./latency.js";
 const FLOOR_DB = -60;
 const CEILING_DB = -12;
 const FALL = 0.25;
+export const VOICE = 0.3; // a level that may be speech
 
 /**
  * Loudness on a scale that follows the ear: 0 at the floor of a quiet room, 1 at loud speech.
@@ -37,6 +38,8 @@ export class Sound {
   user = new Voice();
   agent = new Voice();
   levels = { user: 0, agent: 0 };
+  /** @type {() => void} */
+  onVoice = () => {}; // the user has become loud
   /** @type {Map<string, () => void>} */
   taps = new Map();
 
@@ -95,7 +98,9 @@ export class Sound {
   take(who, { endMs, levels }) {
     const beginMs = endMs - 10 * levels.length;
     levels.forEach((db, n) => this[who].push(beginMs + 10 * (n + 1), db));
-    this.levels[who] = eased(this.levels[who], loudness(Math.max(...levels)));
+    const before = this.levels[who];
+    this.levels[who] = eased(before, loudness(Math.max(...levels)));
+    if (who === "user" && before < VOICE && this.levels.user >= VOICE) this.onVoice();
   }
 
   /**
