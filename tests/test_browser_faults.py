@@ -320,7 +320,7 @@ def test_a_call_gets_through_by_a_relay_alone(browser: Browser, tmp_path: Path) 
         route.fulfill(json=route.fetch().json() | {"iceTransportPolicy": "relay"})
 
     with (
-        relay(port, "page", "secret"),
+        relay(tmp_path, port, "page", "secret"),
         scripted_server(tmp_path, more=ice) as behind,
         tab(browser, behind.url) as person,
     ):
@@ -334,10 +334,10 @@ def test_a_call_gets_through_by_a_relay_alone(browser: Browser, tmp_path: Path) 
 def test_a_call_gets_through_with_candidates_that_are_only_mdns_names(
     server: LiveServer, playwright: Playwright
 ) -> None:
-    """What a page has before it was ever allowed the microphone: Chromium hides the addresses."""
-    browser = launch(playwright, *DEVICE, "--use-fake-ui-for-media-stream")
+    """What a page has that was never allowed the microphone: Chromium hides the addresses."""
+    browser = launch(playwright)
     try:
-        person = person_at(browser.new_context(), server.url, own_microphone=True)
+        person = person_at(browser.new_context(), server.url)
         person.start()
         offer = person.page.evaluate("window.peers.at(-1).localDescription.sdp")
         candidates = [

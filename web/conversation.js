@@ -5,10 +5,11 @@
 
 import { CallError } from "./advice.js";
 import { caption, heard, questions } from "./events.js";
-import { packed, retold, settled, unpacked } from "./history.js";
+import { packed, settled, unpacked } from "./history.js";
 import { Inside } from "./inside.js";
 import { Line } from "./line.js";
 import { Microphone, useSpeaker } from "./microphone.js";
+import { Retelling } from "./retelling.js";
 import { keep, recalled, sessionUpdate, voicesIn } from "./settings.js";
 import { Sound, VOICE } from "./sound.js";
 import { START, canInterrupt, isLive, isOpen, isRunning, next } from "./state.js";
@@ -19,8 +20,7 @@ const KEPT_READINGS = 50;
 const LAST_WORDS_MS = 180; // sound on its way when push-to-talk is let go
 const SHORTEST_TALK_MS = 300;
 const UNEXPECTED = "The call could not be set up. Start again.";
-const PICTURE = "picture"; // names of what may be refused
-const GREETING = "greeting";
+const PICTURE = "picture"; // names the wish that a server may refuse
 const BLIND = "This agent cannot see pictures: it hears and reads only.";
 
 /**
@@ -47,12 +47,8 @@ export class Conversation {
   /** @type {any} */
   turnDetection = null; // the server's own kind, while push-to-talk is on
   needsKey = false;
-  ended = false; // by the person: what comes next is another conversation
   replying = false; // a response is being written
-  /** @type {Set<string>} */
-  retelling = new Set(); // items that a new session was told of and has not yet taken in
-  /** @type {Set<string>} */
-  unwanted = new Set(); // items of a second greeting
+  retelling = new Retelling();
   talkedMs = 0;
   sound = new Sound();
   /** @type {AbortController|null} */
@@ -117,7 +113,6 @@ export class Conversation {
     if (isRunning(this.model)) return;
     this.sound.unlock(this.parts.speaker);
     this.needsKey = false;
-    this.ended = false;
     if (fresh) {
       this.readings = [];
       this.write([]);
@@ -137,7 +132,6 @@ export class Conversation {
   /** End the call; the captions stay. */
   stop() {
     this.parts.tab.removeItem(LIVE);
-    this.ended = true;
     this.leave();
     this.tell({ type: "stop" });
   }
@@ -199,32 +193,14 @@ export class Conversation {
     if (event.type === "response.created") this.replying = true;
     if (event.type === "response.done") this.replying = false;
     this.inside?.take(event);
-    if (this.isUnwanted(event)) return;
+    const { unwanted, send } = this.retelling.take(event);
+    for (const wish of send) this.send(wish);
+    if (unwanted) return;
     const captions = caption(this.captions, event);
     if (captions !== this.captions) this.write(captions, !event.type.endsWith(".delta"));
     this.tell({ type: "server", event: this.worded(event) });
     for (const question of questions(event)) this.line.call?.send(question);
     this.parts.onChange();
-  }
-
-  /**
-   * Whether an event belongs to the greeting that a server says again at the start of a call that goes on with an old
-   * conversation. It is silenced at once, and its item taken out of the history where the server can do that.
-   * @param {any} event
-   * @returns {boolean}
-   */
-  isUnwanted(event) {
-    if (event.type === "error") return event.error?.event_id === GREETING;
-    const item = event.type === "conversation.item.added" ? event.item : null;
-    const isOurs = item && this.retelling.delete(item.id);
-    if (item?.role === "assistant" && !isOurs && this.retelling.size > 0) {
-      this.unwanted.add(item.id);
-      this.send({ type: "output_audio_buffer.clear" });
-    }
-    if (event.type === "conversation.item.truncated" && this.unwanted.has(event.item_id)) {
-      this.send({ type: "conversation.item.delete", item_id: event.item_id, event_id: GREETING });
-    }
-    return this.unwanted.has(item?.id ?? event.item_id);
   }
 
   /**
@@ -245,11 +221,7 @@ export class Conversation {
     this.session = session;
     this.turnDetection = session.audio?.input?.turn_detection ?? { type: "semantic_vad" };
     this.send(sessionUpdate(this.settings, null));
-    const before = retold(this.captions);
-    this.retelling = new Set(before.map(({ item }) => item.id));
-    this.unwanted = new Set();
-    if (before.length > 0) this.send({ type: "output_audio_buffer.clear" }); // no second greeting
-    for (const event of before) this.send(event);
+    for (const event of this.retelling.begin(this.captions)) this.send(event);
   }
 
   /** Often while there is something to see: a hold lasts a few tenths of a second. */

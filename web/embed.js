@@ -84,7 +84,7 @@ class VoiceAgent extends HTMLElement {
     const conversation = new Conversation({ server, speaker, tab: memory, ever: memory, onChange });
     this.conversation = conversation;
     button.addEventListener("click", () =>
-      isRunning(conversation.model) ? conversation.stop() : conversation.start({ fresh: conversation.ended }),
+      isRunning(conversation.model) ? conversation.stop() : conversation.start({ fresh: false }),
     );
     addEventListener("pagehide", () => conversation.leave());
     show();

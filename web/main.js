@@ -9,7 +9,7 @@ import { Server } from "./peer.js";
 import { smallPicture } from "./picture.js";
 import { SettingsView } from "./settings_view.js";
 import { isLive, isRunning } from "./state.js";
-import { View, continues } from "./view.js";
+import { View } from "./view.js";
 
 const KEY_NAME = "voice-agent-key"; // for this tab only
 const LOOK_EVERY_MS = 3000; // at a server that is not ready
@@ -55,7 +55,7 @@ function drawLevels() {
 
 function toggle() {
   if (isRunning(conversation.model)) conversation.stop();
-  else conversation.start({ fresh: !continues(conversation) });
+  else conversation.start({ fresh: false });
 }
 
 /** Look for the server until it is ready, while nobody calls. */

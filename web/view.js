@@ -46,7 +46,7 @@ export class View {
     document.body.dataset.server = model.server;
     document.body.dataset.open = String(isOpen(model) && model.microphone === "");
     write(element("state"), word(model));
-    write(element("toggle-word"), running ? "End" : continues(conversation) ? "Continue" : "Start");
+    write(element("toggle-word"), running ? "End" : captions.length > 0 ? "Continue" : "Start");
     this.showNotice(noticeOf(model));
     this.showKeyForm(conversation.needsKey && !running);
     element("explain").hidden = running || model.message !== "" || captions.length > 0;
@@ -129,15 +129,6 @@ export class View {
   showDrop(over) {
     document.body.classList.toggle("dropping", over);
   }
-}
-
-/**
- * Whether the button goes on with what was said instead of starting anew.
- * @param {Conversation} conversation
- * @returns {boolean}
- */
-export function continues({ model, captions, ended }) {
-  return captions.length > 0 && (model.state === "failed" || !ended);
 }
 
 /**
