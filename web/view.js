@@ -47,9 +47,10 @@ export class View {
     document.body.dataset.open = String(isOpen(model) && model.microphone === "");
     write(element("state"), word(model));
     write(element("toggle-word"), running ? "End" : captions.length > 0 ? "Continue" : "Start");
-    this.showNotice(noticeOf(model));
+    const notice = noticeOf(model);
+    this.showNotice(notice);
     this.showKeyForm(conversation.needsKey && !running);
-    element("explain").hidden = running || model.message !== "" || captions.length > 0;
+    element("explain").hidden = running || notice !== "" || captions.length > 0;
     this.showControls(model);
     this.captions.show(captions);
     this.showReadings(conversation.readings);
@@ -82,7 +83,7 @@ export class View {
     this.interrupt.disabled = !canInterrupt(model);
     this.talk.hidden = !model.pushToTalk;
     this.talk.ariaPressed = String(model.talking);
-    write(this.talk, model.talking ? "Listening… let go to send" : "Hold to talk");
+    write(this.talk, model.talking ? "Let go to send" : "Hold to talk");
     for (const one of [this.text, this.picture, button("send")]) one.disabled = !live;
   }
 
