@@ -73,7 +73,7 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
             person.speak(said)
             person.wait_heard(answer)
             person.page.wait_for_function(
-                f"document.querySelectorAll('.caption.agent:not(.partial)').length === {turn}"
+                f"() => document.querySelectorAll('.caption.agent:not(.partial)').length === {turn}"
             )
             person.wait("listening")
         assert person.captions() == [
