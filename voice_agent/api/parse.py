@@ -16,12 +16,16 @@ from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch, Wire
 from voice_agent.errors import RemoteProtocolError
 
 MAX_EVENT_CHARS = 256 * 1024
+MAX_LONG_CHARS = {  # by event type: sound and pictures are long
+    "conversation.item.create": 8 * 1024 * 1024,
+    "input_audio_buffer.append": 21 * 1024 * 1024,  # 15 MiB in base64
+}
 
 
 def read_object(text: str) -> dict[str, Any]:
     """The JSON object of a frame; refuses what Python takes and JSON or our own encoders do not."""
     if len(text) > MAX_EVENT_CHARS:
-        raise RemoteProtocolError("invalid_event", f"An event is at most {MAX_EVENT_CHARS} characters long.")
+        _refuse_long(text)
     try:
         value = from_json(text.encode(), allow_inf_nan=False)
     except ValueError as error:  # UnicodeEncodeError too: a lone surrogate
@@ -32,6 +36,15 @@ def read_object(text: str) -> dict[str, Any]:
     return cast(dict[str, Any], value)
 
 
+def _refuse_long(text: str) -> None:
+    """Before anything is read: an event that is too long for all of the types that it names."""
+    limits = [limit for kind, limit in MAX_LONG_CHARS.items() if kind in text]
+    limit = max(limits, default=MAX_EVENT_CHARS)
+    if len(text) > limit:
+        message = f"The event has {len(text)} characters; {limit} are the most here."
+        raise RemoteProtocolError("event_too_large", message)
+
+
 def parse_event(value: dict[str, Any]) -> ClientEvent:
     """The typed event; raises RemoteProtocolError that names the parameter."""
     kind = value.get("type")
@@ -40,7 +53,7 @@ def parse_event(value: dict[str, Any]) -> ClientEvent:
     if kind not in EVENTS:
         message = f"Unknown event type {kind[:64]!r}{_nearest(kind, list(EVENTS))}"
         raise RemoteProtocolError("invalid_value", message, "type")
-    return _validated(EVENTS[kind], value, "")
+    return validated(EVENTS[kind], value, "")
 
 
 def parse_session(text: str) -> SessionPatch:
@@ -51,13 +64,14 @@ def parse_session(text: str) -> SessionPatch:
         raise RemoteProtocolError(
             "invalid_json", f"The session cannot be read: {error}", "session"
         ) from error
-    return _validated(SessionPatch, {"type": "realtime"} | value, "session")
+    return validated(SessionPatch, {"type": "realtime"} | value, "session")
 
 
 M = typing.TypeVar("M", bound=Wire)
 
 
-def _validated(model: type[M], value: dict[str, Any], root: str) -> M:
+def validated(model: type[M], value: dict[str, Any], root: str) -> M:
+    """The value as a model; raises RemoteProtocolError that names the parameter below `root`."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
