@@ -124,7 +124,12 @@ class WireSession:
     def __init__(
         self, session_id: str, model: str, settings: SessionSettings, expires_at: int | None = None
     ) -> None:
-        self._identity: Json = {"id": session_id, "object": "realtime.session", "type": "realtime", "model": model}
+        self._identity: Json = {
+            "id": session_id,
+            "object": "realtime.session",
+            "type": "realtime",
+            "model": model,
+        }
         if expires_at is not None:
             self._identity["expires_at"] = expires_at
         self._model = model
