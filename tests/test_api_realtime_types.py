@@ -41,7 +41,6 @@ from voice_agent.events import (
 from voice_agent.media.wire_sound import ReplyEncoder
 
 
-
 def by_type(union: Any) -> dict[str, TypeAdapter[Any]]:
     """A union's members by their type's name."""
     members = get_args(get_args(union)[0])

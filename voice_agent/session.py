@@ -345,8 +345,8 @@ class VoiceSession:
             self._do(Event.BACKCHANNEL)
         if verdict is not Verdict.INTERRUPT:
             return
+        self._turns.announce()  # first: clients stop their loudspeaker on it
         self._do(Event.INTERRUPT)
-        self._turns.announce()
 
     # the client's wishes
 
