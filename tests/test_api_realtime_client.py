@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.realtime_wire import (
+    SETTINGS,
     Json,
     answers,
     ask,
@@ -15,8 +16,9 @@ from tests.realtime_wire import (
     types,
 )
 from voice_agent.api.parse import dotted_names
-from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.schema import EVENTS, SessionPatch
+from voice_agent.api.wire_beta import FLAT, Beta
 from voice_agent.events import (
     AddText,
     AddToolResult,
@@ -29,6 +31,7 @@ from voice_agent.events import (
     SessionSettings,
     TextAdded,
 )
+from voice_agent.media.wire_sound import ReplyEncoder
 
 
 def test_simple_events_become_commands() -> None:
@@ -285,6 +288,22 @@ def test_receive_never_raises_for_any_event(
     wire.receive(json.dumps(event))
     for answer in [*answers(wire), opened(wire)]:
         assert answer["event_id"]
+
+
+@given(
+    st.sampled_from(sorted(EVENTS)),
+    st.dictionaries(st.sampled_from(["session", "item", "response", "item_id", "audio", "x"]), JSON_VALUES),
+    st.dictionaries(st.sampled_from([*KNOWN_NAMES, *FLAT, "temperature", "id", "content"]), JSON_VALUES),
+)
+def test_receive_never_raises_over_a_socket_in_the_beta_spelling(kind: str, rest: Json, inner: Json) -> None:
+    wire = RealtimeProtocol("s", "m", SETTINGS, Transport(ReplyEncoder, sees=True))
+    dialect = Beta()
+    event = {"type": kind} | rest | {key: inner for key in ("session", "item", "response") if key in rest}
+    commands = wire.receive(json.dumps(event), dialect.read)
+    answers = [one for event in wire.events_to_send() for one in dialect.write(event)]
+    assert all(answer["type"] in {"error", "conversation.item.retrieved"} for answer in answers)
+    assert not (commands and answers)
+    assert dialect.write(wire.opening())[0]["session"]["modalities"] in (["text", "audio"], ["text"])
 
 
 def test_a_refused_item_is_forgotten_and_its_error_names_the_clients_event() -> None:

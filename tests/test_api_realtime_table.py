@@ -506,7 +506,7 @@ def test_only_the_agents_sound_can_be_truncated(event: Json, param: str | None) 
         ReplyText("text", "Hi"),
         ReplyDone("text", "completed", "Hi"),
     )
-    whole = {"type": "conversation.item.truncate", "content_index": 0, "audio_end_ms": 640} | event
+    whole: Json = {"type": "conversation.item.truncate", "content_index": 0, "audio_end_ms": 640} | event
     if param:
         assert error_of(wire, whole)["param"] == param
     else:

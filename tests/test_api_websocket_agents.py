@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Watch:
             self.events.append(event)
             self._came.set()
 
-    async def until(self, wanted: Any, timeout_s: float = 30) -> Any:
+    async def until(self, wanted: Callable[[Any], bool], timeout_s: float = 30) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
                 while not (found := [event for event in self.events if wanted(event)]):
@@ -53,7 +53,7 @@ class Watch:
         """A server event as it came."""
 
         def is_it(event: Any) -> bool:
-            data = getattr(event, "data", None)
+            data: Any = getattr(event, "data", None)
             return getattr(data, "type", "") == "raw_server_event" and data.data.get("type") == kind
 
         return (await self.until(is_it)).data.data

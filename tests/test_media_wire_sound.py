@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import av
 import numpy as np
@@ -18,7 +19,7 @@ EVERY_SAMPLE = np.arange(-32_768, 32_768).astype(np.int16)
 
 @pytest.mark.parametrize("encoding", CODECS)
 def test_g711_agrees_with_another_codec_on_every_code(encoding: str) -> None:
-    decoder = av.CodecContext.create(CODECS[encoding], "r")
+    decoder: Any = av.CodecContext.create(CODECS[encoding], "r")
     decoder.sample_rate, decoder.layout = 8_000, "mono"
     codes = bytes(range(256))
     (frame,) = decoder.decode(av.Packet(codes))

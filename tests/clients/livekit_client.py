@@ -41,6 +41,10 @@ class Watch:
     def _on_started(self, _event: Any) -> None:
         self.started += 1
 
+    def _on_words(self, event: Any) -> None:
+        if event.is_final:
+            self.transcripts.append(event.transcript)
+
     async def speak(self, file: str) -> None:
         sound = Path(file).read_bytes()
         for at in range(0, len(sound), 960):

@@ -92,7 +92,7 @@ async def talk(url: str, instructions: str, tools: list[FunctionSchema], script:
     )
     pair = LLMContextAggregatorPair(context)
     above, below = Eye(), Eye()
-    pipeline = Pipeline([above, pair.user(), service, below, pair.assistant()])
+    pipeline = Pipeline([pair.user(), above, service, below, pair.assistant()])
     worker = PipelineWorker(
         pipeline,
         params=PipelineParams(audio_in_sample_rate=24_000, audio_out_sample_rate=24_000),

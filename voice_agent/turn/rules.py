@@ -22,7 +22,7 @@ def session_rules(turn: TurnConfig, settings: SessionSettings) -> EndpointRules:
     """The endpointer's, with the knobs that a client turned."""
     rules = endpoint_rules(turn, settings.turn_detection)
     if settings.turn_detection == "semantic":
-        waits = ("sure_ms", "unsure_ms", "open_ms")
+        waits = ("sure_ms", "asked_ms", "unsure_ms", "open_ms")
         factor = WAIT_FACTORS[settings.eagerness]
         return replace(rules, **{name: round(factor * getattr(rules, name)) for name in waits})
     if settings.silence_ms is not None:
