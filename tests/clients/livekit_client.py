@@ -34,9 +34,7 @@ class Watch:
         self.session.on("openai_server_event_received", lambda event: self.types.append(event["type"]))
         self.session.on("generation_created", self.generations.put_nowait)
         self.session.on("input_speech_started", self._on_started)
-        self.session.on(
-            "input_audio_transcription_completed", lambda e: self.transcripts.append(e.transcript)
-        )
+        self.session.on("input_audio_transcription_completed", self._on_words)
 
     def _on_started(self, _event: Any) -> None:
         self.started += 1
