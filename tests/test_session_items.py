@@ -9,6 +9,7 @@ from tests.fakes import FakeEngine, Wait
 from tests.test_session import STORY, Rig
 from voice_agent.clock import ManualClock
 from voice_agent.config import TurnConfig
+from voice_agent.engine.messages import Think
 from voice_agent.events import (
     AddText,
     AddToolCall,
@@ -145,7 +146,8 @@ async def test_the_reply_in_the_making_cannot_be_deleted_but_a_whole_one_can() -
 
 async def test_a_reply_aside_stops_nothing_and_leaves_no_trace() -> None:
     clock = ManualClock()
-    async with Rig(clock=clock, settings=BY_HAND, thinker=storyteller(clock)) as rig:
+    thinker = storyteller(clock)
+    async with Rig(clock=clock, settings=BY_HAND, thinker=thinker) as rig:
         rig.session.command(AddText("q", "user", "Tell me."))
         reply_id = await spoken_story(rig)
         context = (ItemReference("q"), ItemReference("unknown"), AddText("own", "user", "Is it rude?"))
@@ -157,8 +159,8 @@ async def test_a_reply_aside_stops_nothing_and_leaves_no_trace() -> None:
         assert rig.session.machine.state == "speaking"
         started = of(rig, ReplyStarted)[-1]
         assert started.aside and started.metadata == {"k": "v"}
-        asked = rig.thinker.asked[-1] if hasattr(rig.thinker, "asked") else None
-        assert asked is None or asked.messages[-1]["content"] == "Tell me.\nIs it rude?"
+        asked = [request for request in thinker.requests if isinstance(request, Think)][-1]
+        assert [message["content"] for message in asked.messages] == ["Judge.", "Tell me.\nIs it rude?"]
         assert [event.reply_id for event in of(rig, ReplyDone)][-1] == started.reply_id
         assert [item.id for item in rig.session.chat.items] == ["q", reply_id]
 
