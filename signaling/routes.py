@@ -50,7 +50,8 @@ class _Endpoints:
     async def create(self, request: Request) -> Response:
         offer_sdp, session = await _read_offer(request)
         check_offer(offer_sdp)
-        call_id, call = await self._registry.open(offer_sdp, session)
+        pinned = request.scope.get("state", {}).get("session")  # of the client secret, if it is one
+        call_id, call = await self._registry.open(offer_sdp, session, pinned)
         response = Response(call.answer_sdp, 201, NO_STORE, media_type=None)
         response.headers["content-type"] = SDP_TYPE
         response.headers["location"] = f"{CALLS_PATH}/{call_id}"
