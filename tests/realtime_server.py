@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.browser_rig import BROWSER_RATE_HZ, spoken
 from tests.live_server import LiveServer, config_file, live_server
 from tests.scripted_thinker import Answer, Call, ScriptedThinker, Text, answer
-from tests.test_browser import BROWSER_RATE_HZ, spoken
 from voice_agent.audio import Samples, silence
 from voice_agent.media.resample import Resampler
 
