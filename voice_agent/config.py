@@ -198,7 +198,8 @@ class TurnConfig:
         9.0,
     )
     settle_ms: int = setting(
-        "Silence after a sound of listening before the reply goes on; 'okay, please stop' begins like one.", 400
+        "Silence after a sound of listening before the reply goes on; 'okay, please stop' begins like one.",
+        400,
     )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     cancel_echo: bool = setting(
