@@ -42,7 +42,8 @@ export class Retelling {
     }
     const id = event.item_id ?? spokenItem(event.response_id ?? "");
     const unwanted = this.unwanted.has(id);
-    const send = unwanted && OVER.has(event.type) ? [{ type: "conversation.item.delete", item_id: id, event_id: GREETING }] : [];
+    const isOver = unwanted && OVER.has(event.type);
+    const send = isOver ? [{ type: "conversation.item.delete", item_id: id, event_id: GREETING }] : [];
     return { unwanted, send };
   }
 }
