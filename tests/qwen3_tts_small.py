@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from msgspec.structs import replace as replace_struct
 from torch import Tensor
 
 from voice_agent.models.qwen3_tts.config import (
@@ -16,6 +17,7 @@ from voice_agent.models.qwen3_tts.config import (
     DecoderConfig,
     ModelConfig,
     PredictorConfig,
+    SpeakerConfig,
     TalkerConfig,
 )
 from voice_agent.models.qwen3_tts.model import Model, build_model
@@ -83,7 +85,12 @@ DECODER = DecoderConfig(
     upsample_rates=(3, 2),
     upsampling_ratios=(2,),
 )
+FULL_RATE = replace_struct(DECODER, upsample_rates=(8, 5, 4, 3), upsampling_ratios=(2, 2))
+LAST_CONVS = ("decoder.decoder.4.conv.weight", "decoder.decoder.6.conv.weight")  # of the two decoders above
 CODEC = CodecConfig(decoder_config=DECODER)
+SPEAKER = SpeakerConfig(
+    mel_dim=128, enc_dim=48, enc_channels=(16, 16, 16, 16, 48), enc_attention_channels=8, enc_se_channels=8
+)
 
 SAMPLES = DECODER.samples_per_frame
 
@@ -101,6 +108,8 @@ def values(name: str, shape: tuple[int, ...]) -> Tensor:
         else 0.0
     )
     wide = 0.1 if middle else spread(name, shape)
+    if name in LAST_CONVS:  # far from the clamp, which would hide differences
+        wide *= 0.1
     return torch.tensor(middle + wide * random.standard_normal(shape), dtype=torch.float64)
 
 
@@ -120,3 +129,18 @@ class Named:
 
 def small_model(config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float32) -> Model:
     return build_model(Named(dtype), Named(dtype), config, CODEC)
+
+
+def speaker_vector() -> Tensor:
+    """What a speaker encoder might have said."""
+    return values("speaker", (TALKER.hidden_size,)).float()
+
+
+def _codes(batch: int, count: int) -> Tensor:
+    return torch.randint(CODES, (batch, count, 16), generator=torch.Generator().manual_seed(5))
+
+
+SOUNDS = {  # codes [B, T, 16] to decode: many frames at few samples, few at the published rates
+    "many frames": (DECODER, _codes(2, 40)),
+    "published rates": (FULL_RATE, _codes(1, 4)),
+}

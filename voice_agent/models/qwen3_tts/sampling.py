@@ -43,17 +43,26 @@ def sampling_rows(
     )
 
 
+def rows_at(rows: Sampling, at: Tensor) -> Sampling:
+    """The rows of some streams [n]."""
+    return Sampling(rows.temperature[at], rows.top_k[at], rows.top_p[at], rows.seed[at])
+
+
 def choose(logits: Tensor, rows: Sampling, frames: Tensor, group: int) -> Tensor:
     """A code [B] from logits [B, V]; `frames` [B] is each stream's frame count, `group` 0..15."""
-    scores, codes = logits.float().topk(min(MOST_CANDIDATES, logits.shape[-1]), dim=-1)
-    temperature = rows.temperature[:, None]
-    rank = torch.arange(scores.shape[-1], device=logits.device)
-    kept = rank < rows.top_k[:, None]
-    chances = (scores / temperature.clamp(min=_COLDEST)).masked_fill(~kept, -torch.inf).softmax(-1)
-    kept = kept & (chances.cumsum(-1) - chances < rows.top_p[:, None])
-    noisy = scores + temperature * gumbel(rows.seed[:, None], frames[:, None], group, codes)
+    scores, codes, kept = candidates(logits, rows)
+    noisy = scores + rows.temperature[:, None] * gumbel(rows.seed[:, None], frames[:, None], group, codes)
     best = noisy.masked_fill(~kept, -torch.inf).argmax(-1, keepdim=True)
     return codes.gather(-1, best)[:, 0]
+
+
+def candidates(logits: Tensor, rows: Sampling) -> tuple[Tensor, Tensor, Tensor]:
+    """The best logits, falling, their codes, and whether top-k and top-p keep them: [B, MOST_CANDIDATES] each."""
+    scores, codes = logits.float().topk(min(MOST_CANDIDATES, logits.shape[-1]), dim=-1)
+    kept = torch.arange(scores.shape[-1], device=logits.device) < rows.top_k[:, None]
+    warm = scores / rows.temperature[:, None].clamp(min=_COLDEST)
+    chances = warm.masked_fill(~kept, -torch.inf).softmax(-1)
+    return scores, codes, kept & (chances.cumsum(-1) - chances < rows.top_p[:, None])
 
 
 def allowed(logits: Tensor, seen: Tensor, penalty: Tensor, frames: Tensor, eos: int) -> Tensor:
