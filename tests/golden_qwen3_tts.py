@@ -11,6 +11,7 @@ refused when two candidates were ever so close that rounding could decide betwee
 import importlib.machinery
 import json
 import sys
+import tempfile
 import types
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 
 from tests import qwen3_tts_small as small
 from tests.qwen3_tts_cases import CASES, SAMPLER_CASES, Case, sampler_inputs
+from tests.qwen3_tts_tokens import TEXTS, write_tokenizer
 
 DATA = Path(__file__).parent / "data" / "qwen3_tts.npz"
 CLOSEST = 5e-5  # least gap between the best two logits of any choice; float32 differences are below 1e-5
@@ -164,12 +166,27 @@ def samplers(arrays: dict[str, np.ndarray]) -> None:
         arrays[f"chances.{name}"] = steps(before, logits).softmax(-1).numpy()
 
 
+def tokens(arrays: dict[str, np.ndarray]) -> None:
+    """Ids of whole templates, as the published wrapper tokenizes them."""
+    from transformers import Qwen2TokenizerFast
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder))
+        tokenizer = Qwen2TokenizerFast.from_pretrained(folder)
+        for at, text in enumerate(TEXTS):
+            whole = f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n"
+            arrays[f"tokens.{at}"] = np.array(tokenizer(whole)["input_ids"], dtype=np.int16)
+        turn = "<|im_start|>user\nhello world<|im_end|>\n"
+        arrays["tokens.instruction"] = np.array(tokenizer(turn)["input_ids"], dtype=np.int16)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     answers: dict[str, np.ndarray] = {}
     talk(answers)
     sound(answers)
     samplers(answers)
+    tokens(answers)
     DATA.parent.mkdir(exist_ok=True)
     np.savez_compressed(DATA, **answers)
     print(DATA.name, DATA.stat().st_size, "bytes")
