@@ -144,6 +144,28 @@ def sound(arrays: dict[str, np.ndarray]) -> None:
         print(name, wave.shape, f"rms {wave.square().mean().sqrt():.3f}")
 
 
+CLIPS = (26_000, 19_200)  # samples: one ends inside a frame
+
+
+@torch.no_grad()
+def cloning(arrays: dict[str, np.ndarray]) -> None:
+    """Speaker vectors and codes of clips; the codes come from the whole published tokenizer model."""
+    from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Config
+    from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Model
+
+    settings = json.loads(msgspec.json.encode(small.CODEC))
+    settings["encoder_config"] |= {"frame_rate": 12.5, "upsample_groups": 16, "sliding_window": 7}
+    codec = Qwen3TTSTokenizerV2Model(Qwen3TTSTokenizerV2Config(**settings)).eval()
+    fill(codec, "")
+    model = published_model("base")
+    for count in CLIPS:
+        clip = small.clip(count)
+        arrays[f"speaker.{count}"] = model.extract_speaker_embedding(clip.numpy(), 24_000).numpy()
+        codes = codec.encode(clip[None], torch.ones((1, count), dtype=torch.int32)).audio_codes[0]
+        arrays[f"clip.{count}"] = codes.numpy().astype(np.int16)
+        print("clip", tuple(codes.shape), "different codes:", len(set(codes.flatten().tolist())))
+
+
 def samplers(arrays: dict[str, np.ndarray]) -> None:
     """What the published order of processors leaves of given logits."""
     from transformers.generation import logits_process as published
@@ -187,6 +209,7 @@ if __name__ == "__main__":
     sound(answers)
     samplers(answers)
     tokens(answers)
+    cloning(answers)
     DATA.parent.mkdir(exist_ok=True)
     np.savez_compressed(DATA, **answers)
     print(DATA.name, DATA.stat().st_size, "bytes")

@@ -15,6 +15,7 @@ from torch import Tensor
 from voice_agent.models.qwen3_tts.config import (
     CodecConfig,
     DecoderConfig,
+    EncoderConfig,
     ModelConfig,
     PredictorConfig,
     SpeakerConfig,
@@ -87,7 +88,18 @@ DECODER = DecoderConfig(
 )
 FULL_RATE = replace_struct(DECODER, upsample_rates=(8, 5, 4, 3), upsampling_ratios=(2, 2))
 LAST_CONVS = ("decoder.decoder.4.conv.weight", "decoder.decoder.6.conv.weight")  # of the two decoders above
-CODEC = CodecConfig(decoder_config=DECODER)
+ENCODER = EncoderConfig(
+    hidden_size=16,
+    num_filters=4,
+    codebook_size=CODES,
+    codebook_dim=8,
+    vector_quantization_hidden_dimension=8,
+    num_hidden_layers=2,
+    intermediate_size=24,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+)
+CODEC = CodecConfig(decoder_config=DECODER, encoder_config=ENCODER)
 SPEAKER = SpeakerConfig(
     mel_dim=128, enc_dim=48, enc_channels=(16, 16, 16, 16, 48), enc_attention_channels=8, enc_se_channels=8
 )
@@ -129,6 +141,14 @@ class Named:
 
 def small_model(config: ModelConfig = CONFIG, dtype: torch.dtype = torch.float32) -> Model:
     return build_model(Named(dtype), Named(dtype), config, CODEC)
+
+
+def clip(count: int) -> Tensor:
+    """So many samples of something like a voice: a low tone with overtones, swelling, with noise."""
+    at = np.arange(count) / 24_000
+    tones = sum(np.sin(2 * np.pi * 150 * n * at + n) / n for n in range(1, 20))
+    noise = np.random.RandomState(11).standard_normal(count)
+    return torch.tensor(0.1 * tones * (1 + np.sin(9 * at)) + 0.02 * noise, dtype=torch.float32)
 
 
 def speaker_vector() -> Tensor:

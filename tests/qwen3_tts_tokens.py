@@ -56,22 +56,10 @@ def write_tokenizer(folder: Path) -> None:
                 merges.append(f"{shown[: end - 1]} {shown[end - 1]}")
     flags = ("normalized", "lstrip", "rstrip", "single_word")
     added = {
-        str(len(vocab) + at): {
-            "content": token,
-            "special": True,
-            "normalized": False,
-            "lstrip": False,
-            "rstrip": False,
-            "single_word": False,
-        }
+        str(len(vocab) + at): {"content": token, "special": True} | dict.fromkeys(flags, False)
         for at, token in enumerate(CONTROLS)
     }
-    config = {
-        "added_tokens_decoder": added,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
-        "add_prefix_space": False,
-    }
+    config = {"added_tokens_decoder": added, "tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": False}
     (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")

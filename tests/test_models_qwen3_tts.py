@@ -12,6 +12,8 @@ from tests import qwen3_tts_small as small  # noqa: E402
 from voice_agent.models.qwen3_tts import sampling  # noqa: E402
 from voice_agent.models.qwen3_tts.config import GROUPS, LARGE, SMALL, CodecConfig  # noqa: E402
 from voice_agent.models.qwen3_tts.model import Model, build_model, exact_shape_random  # noqa: E402
+from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt  # noqa: E402
+from voice_agent.models.qwen3_tts.speak import speak  # noqa: E402
 
 MODEL = small.small_model()
 EXACT = small.small_model(dtype=torch.float64)  # rounding is no excuse
@@ -219,6 +221,19 @@ def test_a_repeat_is_made_less_likely_whatever_its_sign() -> None:
     assert scores[0, 3] == pytest.approx(1.6) and scores[0, 4] == pytest.approx(-2.5) and scores[0, 5] == 0
 
 
+def test_a_sampled_reply_is_the_same_alone_and_beside_others() -> None:
+    texts = ([20, 21, 22], [30], [40, 41, 42, 43, 44])
+    prompts = [
+        build_prompt(small.CONFIG, Spoken([190, 77, 10], text), Manner("sohee", "ko")) for text in texts
+    ]
+    together = speak(EXACT, prompts, sampling.sampling_rows(3, seeds=[7, 8, 9]), most_frames=8)
+    for prompt, seed, codes in zip(prompts, (7, 8, 9), together, strict=True):
+        alone = speak(EXACT, [prompt], sampling.sampling_rows(1, seeds=[seed]), most_frames=8)[0]
+        assert torch.equal(alone, codes)
+    other = speak(EXACT, prompts[:1], sampling.sampling_rows(1, seeds=[70]), most_frames=8)[0]
+    assert not torch.equal(other, together[0])
+
+
 # --- random weights ---------------------------------------------------------------------------------------------
 
 
@@ -247,6 +262,7 @@ class Counting:
         return self
 
 
+@pytest.mark.slow
 def test_the_published_shape_has_the_published_size() -> None:
     weights, codec_weights = Counting(), Counting()
     model = build_model(weights, codec_weights, LARGE, CodecConfig())

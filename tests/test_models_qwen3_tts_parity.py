@@ -11,9 +11,13 @@ torch = pytest.importorskip("torch")
 from tests import qwen3_tts_small as small  # noqa: E402
 from tests.qwen3_tts_cases import CASES, ROLE, SAMPLER_CASES, Case, sampler_inputs  # noqa: E402
 from voice_agent.models.qwen3_tts import sampling  # noqa: E402
+from voice_agent.models.qwen3_tts.cloning import heard_before  # noqa: E402
 from voice_agent.models.qwen3_tts.codec import build_codec  # noqa: E402
+from voice_agent.models.qwen3_tts.codec_encoder import build_codec_encoder  # noqa: E402
+from voice_agent.models.qwen3_tts.config import GROUPS  # noqa: E402
 from voice_agent.models.qwen3_tts.prompt import Clone, Manner, Prompt, Spoken, build_prompt  # noqa: E402
 from voice_agent.models.qwen3_tts.speak import speak  # noqa: E402
+from voice_agent.models.qwen3_tts.speaker_encoder import build_speaker_encoder  # noqa: E402
 
 GOLDEN = np.load(Path(__file__).parent / "data" / "qwen3_tts.npz")
 
@@ -73,3 +77,20 @@ def test_candidates_have_the_published_chances(name: str) -> None:
     chances = (best / temperature).masked_fill(~kept, -torch.inf).softmax(-1)
     ours = torch.zeros_like(logits).scatter(1, codes, chances)
     assert torch.allclose(ours, torch.tensor(GOLDEN[f"chances.{name}"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [26_000, 19_200])
+def test_a_clip_has_the_published_voice_and_codes(count: int) -> None:
+    clip = small.clip(count)
+    speaker = build_speaker_encoder(small.Named(), small.SPEAKER)(clip)
+    assert torch.allclose(speaker, torch.tensor(GOLDEN[f"speaker.{count}"]), atol=1e-5)
+    codes = build_codec_encoder(small.Named(), small.ENCODER, GROUPS)(clip)
+    assert codes.tolist() == GOLDEN[f"clip.{count}"].tolist()
+
+
+def test_a_reply_after_a_clip_sounds_as_if_both_were_decoded_together() -> None:
+    clip, reply = small.SOUNDS["many frames"][1][:1].split((15, 25), dim=1)
+    codec = build_codec(small.Named(torch.float64), small.DECODER)
+    together = codec.decode(torch.cat((clip, reply), dim=1))[:, clip.shape[1] * small.SAMPLES :]
+    after, _ = codec.step(reply, heard_before(codec, Clone(small.speaker_vector(), clip[0])))
+    assert torch.allclose(after, together, atol=1e-10)

@@ -17,8 +17,11 @@ from tests import qwen3_tts_small as small  # noqa: E402
 from tests.qwen3_tts_tokens import CONTROLS, TEXTS, write_tokenizer  # noqa: E402
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError  # noqa: E402
 from voice_agent.models.qwen3_tts.checkpoint import CODEC_FOLDER, load  # noqa: E402
-from voice_agent.models.qwen3_tts.config import LARGE, SMALL  # noqa: E402
+from voice_agent.models.qwen3_tts.config import LARGE, SMALL, ModelConfig  # noqa: E402
+from voice_agent.models.qwen3_tts.model import build_model  # noqa: E402
 from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt, language_id  # noqa: E402
+from voice_agent.models.qwen3_tts.sampling import sampling_rows  # noqa: E402
+from voice_agent.models.qwen3_tts.speak import speak  # noqa: E402
 from voice_agent.models.qwen3_tts.text import TextStream, TextTokenizer  # noqa: E402
 
 GOLDEN = np.load(Path(__file__).parent / "data" / "qwen3_tts.npz")
@@ -140,15 +143,20 @@ class Recorder:
         return inner
 
 
+BASE = msgspec.structs.replace(small.CONFIG, tts_model_type="base", speaker_encoder_config=small.SPEAKER)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    from voice_agent.models.qwen3_tts.model import build_model
+    return write_checkpoint(tmp_path, small.CONFIG)
 
+
+def write_checkpoint(tmp_path: Path, model: ModelConfig) -> Path:
     talker, codec = Recorder(), Recorder()
-    build_model(talker, codec, small.CONFIG, small.CODEC)
+    build_model(talker, codec, model, small.CODEC)
     write_tokenizer(tmp_path)
     (tmp_path / CODEC_FOLDER).mkdir()
-    (tmp_path / "config.json").write_bytes(msgspec.json.encode(small.CONFIG))
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(model))
     (tmp_path / "generation_config.json").write_text('{"temperature": 0.7, "do_sample": true}')
     (tmp_path / CODEC_FOLDER / "config.json").write_bytes(msgspec.json.encode(small.CODEC))
     names = sorted(talker.given)
@@ -164,11 +172,30 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_checkpoint_gives_the_model_it_holds(folder: Path) -> None:
     loaded, built = load(folder, CPU, torch.float32), small.small_model()
+    assert loaded.model.cloning is None  # only Base models clone
     assert torch.equal(loaded.model.talker.layers[1].qkv, built.talker.layers[1].qkv)
     assert torch.equal(loaded.model.code_predictor.heads, built.code_predictor.heads)
     codes = torch.zeros((1, 2, 16), dtype=torch.int64)
     assert torch.equal(loaded.model.codec.decode(codes), built.codec.decode(codes))
     assert loaded.generation.temperature == 0.7 and loaded.generation.top_k == 50
+
+
+def test_a_base_checkpoint_clones_a_clip(tmp_path: Path) -> None:
+    loaded = load(write_checkpoint(tmp_path, BASE), CPU, torch.float32)
+    cloning = loaded.model.cloning
+    assert cloning
+    clip = small.clip(26_000)
+    voice, vector_only = cloning.clone(clip, [90, 91]), cloning.clone(clip)
+    assert voice.codes is not None and voice.codes.shape == (14, 16) and vector_only.codes is None
+    rows = sampling_rows(2, seeds=[1, 2])
+    prompts = [
+        build_prompt(BASE, Spoken([190, 77, 10], [20, 21]), Manner(clone=clone))
+        for clone in (voice, vector_only)
+    ]
+    codes = speak(loaded.model, prompts, rows, most_frames=6)
+    assert [len(frames) for frames in codes] == [6, 6] and not torch.equal(codes[0], codes[1])
+    with pytest.raises(EngineError, match=r"0\.5 s"):
+        cloning.clone(small.clip(5_000))
 
 
 def test_a_wrong_checkpoint_names_what_is_wrong(folder: Path) -> None:

@@ -171,7 +171,6 @@ class EncoderConfig(msgspec.Struct, frozen=True):
     num_attention_heads: int = 8
     num_key_value_heads: int = 8
     head_dim: int | None = None
-    sliding_window: int = 250
     rope_theta: float = 1e4
     norm_eps: float = 1e-5
 

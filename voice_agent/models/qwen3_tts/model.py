@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from voice_agent.models.qwen3_tts.cloning import Cloning, build_cloning
 from voice_agent.models.qwen3_tts.code_predictor import CodePredictor, build_code_predictor
 from voice_agent.models.qwen3_tts.codec import Codec, build_codec
 from voice_agent.models.qwen3_tts.config import CODES, GROUPS, LARGE, CodecConfig, ModelConfig
@@ -25,16 +26,18 @@ class Model:
     talker: Talker
     code_predictor: CodePredictor
     codec: Codec
+    cloning: Cloning | None = None  # Base checkpoints only
 
 
 def build_model(source: Source, codec_source: Source, config: ModelConfig, codec: CodecConfig) -> Model:
     """All parts; the codec's weights may live elsewhere and in another dtype. Raises WeightsError."""
-    talker = config.talker_config
+    talker, base = config.talker_config, config.tts_model_type == "base"
     return Model(
         config=config,
         talker=build_talker(source, talker),
         code_predictor=build_code_predictor(source, talker.code_predictor_config, talker.hidden_size),
         codec=build_codec(codec_source, codec.decoder_config),
+        cloning=build_cloning(source, codec_source, config, codec) if base else None,
     )
 
 

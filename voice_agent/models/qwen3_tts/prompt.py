@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from voice_agent.errors import EngineError, UnsupportedLanguage
-from voice_agent.models.qwen3_tts.config import GROUPS, ModelConfig, TalkerConfig
-from voice_agent.models.qwen3_tts.model import Model
+from voice_agent.models.qwen3_tts.code_predictor import CodePredictor
+from voice_agent.models.qwen3_tts.config import ModelConfig, TalkerConfig
+from voice_agent.models.qwen3_tts.talker import Talker
 
 AUTO = "auto"
 ISO_639 = {
@@ -166,24 +167,17 @@ def _in_context(
     return [Row(*pair) for pair in zip(under, codes, strict=True)], text[len(codes) :]
 
 
-def embed(model: Model, prompt: Prompt) -> Tensor:
+def embed(talker: Talker, code_predictor: CodePredictor, prompt: Prompt) -> Tensor:
     """A prompt's rows [n, H]."""
-    talker, device = model.talker, model.talker.norm.device
+    device, clone = talker.norm.device, prompt.clone
     texts = torch.tensor([-1 if row.text is None else row.text for row in prompt.rows], device=device)
     codes = torch.tensor([-1 if row.code is None else row.code for row in prompt.rows], device=device)
     rows = talker.text(texts.clamp(min=0)) * (texts >= 0)[:, None]
     rows = rows + talker.codec_embedding[codes.clamp(min=0)] * (codes >= 0)[:, None]
-    clone = prompt.clone
     if clone and prompt.speaker_row is not None:
         rows[prompt.speaker_row] += clone.speaker.to(rows)
     if clone and clone.codes is not None and prompt.reference_row is not None:
-        begin, reference = prompt.reference_row, clone.codes.to(device)
-        rows[begin : begin + len(reference)] += frame_rows(model, reference)
+        reference, begin = clone.codes.to(device), prompt.reference_row
+        frames = talker.codec_embedding[reference[:, 0]] + code_predictor.sum_rows(reference)
+        rows[begin : begin + len(reference)] += frames
     return rows
-
-
-def frame_rows(model: Model, codes: Tensor) -> Tensor:
-    """Sum of a frame's 16 embeddings, [..., 16] to [..., H]: the codes' part of a Talker's row."""
-    if codes.shape[-1] != GROUPS:
-        raise ValueError(f"a frame has {GROUPS} codes, not {codes.shape[-1]}")
-    return model.talker.codec_embedding[codes[..., 0]] + model.code_predictor.sum_rows(codes)

@@ -30,7 +30,7 @@ class Sampling:
 def sampling_rows(
     count: int, temperature: float = 0.9, top_k: int = 50, top_p: float = 1.0, seeds: list[int] | None = None
 ) -> Sampling:
-    """Rows that all sample alike, each with its own seed (0.. without any); raises ValueError."""
+    """Rows on the CPU that all sample alike, each with its own seed (0.. without any); raises ValueError."""
     if not 1 <= top_k <= MOST_CANDIDATES:
         raise ValueError(f"top_k is {top_k}; it must be 1..{MOST_CANDIDATES}")
     if not 0.0 < top_p <= 1.0 or temperature < 0.0:
@@ -46,6 +46,11 @@ def sampling_rows(
 def rows_at(rows: Sampling, at: Tensor) -> Sampling:
     """The rows of some streams [n]."""
     return Sampling(rows.temperature[at], rows.top_k[at], rows.top_p[at], rows.seed[at])
+
+
+def moved(rows: Sampling, device: torch.device) -> Sampling:
+    """The same rows on a device."""
+    return Sampling(*(part.to(device) for part in (rows.temperature, rows.top_k, rows.top_p, rows.seed)))
 
 
 def choose(logits: Tensor, rows: Sampling, frames: Tensor, group: int) -> Tensor:

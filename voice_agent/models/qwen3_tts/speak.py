@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from voice_agent.models.qwen3_tts.config import GROUPS
 from voice_agent.models.qwen3_tts.model import Model
 from voice_agent.models.qwen3_tts.prompt import Prompt, embed
 from voice_agent.models.qwen3_tts.sampling import Sampling, allowed, choose, rows_at
@@ -38,13 +39,14 @@ class Streams:
         return [row for row, reason in enumerate(self.ended) if not reason]
 
 
+@torch.inference_mode()
 def speak(model: Model, prompts: list[Prompt], sampling: Sampling, most_frames: int) -> list[Tensor]:
     """Each prompt's codes [n, 16], at most `most_frames` of them."""
     spoken: list[list[Tensor]] = [[] for _ in prompts]
     for rows, codes in frames(model, prompts, sampling, most_frames):
         for row, frame in zip(rows, codes, strict=True):
             spoken[row].append(frame)
-    empty = torch.zeros((0, 16), dtype=torch.int64)
+    empty = torch.zeros((0, GROUPS), dtype=torch.int64)
     return [torch.stack(codes) if codes else empty for codes in spoken]
 
 
@@ -64,11 +66,11 @@ def begin(
     model: Model, prompts: list[Prompt], sampling: Sampling, most_frames: int, penalty: float = PENALTY
 ) -> Streams:
     """Prefill every prompt; the arena is as long as the longest may get."""
-    talker, batch = model.talker, len(prompts)
-    rows = [embed(model, prompt) for prompt in prompts]
-    lengths = torch.tensor([len(part) for part in rows])
+    talker, batch, device = model.talker, len(prompts), model.talker.norm.device
+    rows = [embed(talker, model.code_predictor, prompt) for prompt in prompts]
+    lengths = torch.tensor([len(part) for part in rows], device=device)
     kv = talker.new_kv(batch, int(lengths.max()) + most_frames)
-    slots = torch.arange(batch)
+    slots = torch.arange(batch, device=device)
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     hidden = talker.prefill(padded, kv, slots, torch.zeros_like(lengths))[slots, lengths - 1]
     logits = talker.logits(hidden)
@@ -82,7 +84,7 @@ def begin(
         positions=lengths,
         frames=torch.zeros_like(lengths),
         seen=torch.zeros_like(logits, dtype=torch.bool),
-        penalty=torch.full((batch,), penalty),
+        penalty=torch.full((batch,), penalty, device=device),
         ended=[""] * batch,
     )
 
@@ -90,13 +92,13 @@ def begin(
 def advance(model: Model, streams: Streams) -> tuple[list[int], Tensor]:
     """One frame of every stream that has not ended: their rows and codes [active, 16]."""
     talker, eos = model.talker, model.config.talker_config.codec_eos_token_id
-    active = torch.tensor(streams.active(), dtype=torch.int64)
+    active = torch.tensor(streams.active(), dtype=torch.int64, device=streams.kv.device)
     first = _first_codes(streams, active, eos)
     for row in active[first == eos].tolist():
         streams.ended[row] = "end"
     active, first = active[first != eos], first[first != eos]
     if not len(active):
-        return [], torch.zeros((0, 16), dtype=torch.int64)
+        return [], active.new_zeros((0, GROUPS))
     streams.seen[active, first] = True
     rows, counts = rows_at(streams.sampling, active), streams.frames[active]
     codes, row = model.code_predictor.frame(
@@ -128,4 +130,4 @@ def _next_text(model: Model, streams: Streams, active: Tensor) -> Tensor:
     for row in active.tolist():
         following, at = streams.prompts[row].following, int(streams.frames[row])
         tokens.append(following[at] if at < len(following) else pad)
-    return torch.tensor(tokens)
+    return torch.tensor(tokens, device=active.device)
