@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from voice_agent.clock import NS_PER_MS, NS_PER_S
 from voice_agent.engine.runtime import EngineLimits
-from voice_agent.engine.scheduler import Decode, Encode, Key, Pace, SpeechScheduler
+from voice_agent.engine.scheduler import Decode, Encode, Pace, SpeechScheduler
+from voice_agent.engine.urgency import Key
 
 LIMITS = EngineLimits()
 PACE = Pace.of(LIMITS, samples_per_frame=256, rate_hz=22_050)

@@ -63,6 +63,20 @@ def test_noise_is_told_from_speech(heard: Heard, speech: bool) -> None:
     assert is_speech(heard) == speech
 
 
+@pytest.mark.parametrize(
+    ("heard", "speech"),
+    [
+        (Heard("Yeah.", "en", -0.9, 0.77), True),  # measured, like all of these
+        (Heard("and on", "en", -1.63, 0.78), True),
+        (Heard("I'm sorry.", "en", -2.11, 0.76), False),  # a long breath
+        (Heard("I'm", "en", -2.65, 0.9), False),
+        (Heard("uh uh uh uh uh uh", "en", -0.78, 0.78), False),
+    ],
+)
+def test_a_word_said_alone_is_told_from_a_cough(heard: Heard, speech: bool) -> None:
+    assert is_speech(heard, alone=True) is speech
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"model\.bin"):
         whisper.load(tmp_path, RecognizerOptions("whisper", ""))

@@ -4,7 +4,7 @@ import pytest
 
 from voice_agent.turn.barge_in import BargeInRules, Evidence, Verdict, decide, should_hold
 from voice_agent.turn.loudness import Loudness
-from voice_agent.turn.wording import is_backchannel, is_open_ended
+from voice_agent.turn.wording import is_backchannel, is_open_ended, is_whole_question
 
 RULES = BargeInRules(
     hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450, aside_db=9, settle_ms=250
@@ -127,3 +127,26 @@ def test_loudness_is_relative_to_what_the_user_is_usually_like() -> None:
         loudness.voiced(-20)
         loudness.learn()
     assert loudness.relative_db == pytest.approx(0, abs=0.2)
+
+
+@pytest.mark.parametrize("text", ["Okay?", "Really?", "Oh, really?", "Interesting."])
+def test_surprise_is_a_sound_of_listening_too(text: str) -> None:
+    assert is_backchannel(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is it better to run in the morning or in the evening?",
+        "What is the capital of France?",
+    ],
+)
+def test_a_whole_question_waits_for_nothing_more(text: str) -> None:
+    assert is_whole_question(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["You know?", "Can you tell me?", "How long does it take to?", "Tell me about Rome."]
+)
+def test_what_is_no_whole_question(text: str) -> None:
+    assert not is_whole_question(text)

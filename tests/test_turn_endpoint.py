@@ -25,6 +25,7 @@ RULES = EndpointRules(
     server_silence_ms=500,
     end_probability=0.5,
     sure_ms=240,
+    asked_ms=640,
     unsure_ms=1400,
     open_ms=2200,
     longest_ms=28_000,
@@ -102,6 +103,28 @@ def test_a_sure_model_waits_for_the_words_but_not_beyond_patience() -> None:
     mic.say(640)
     mic.silence(160)
     mic.endpointer.judged(1, 0.99)
+    assert mic.silence(1120) == []
+    (end,) = mic.silence(320)
+    assert isinstance(end, TurnEnd) and end.why == "patience"
+
+
+def test_a_whole_question_ends_sooner_than_patience_though_the_model_is_unsure() -> None:
+    mic = Microphone()
+    mic.say(640)
+    mic.silence(160)
+    mic.endpointer.judged(1, 0.05)
+    mic.endpointer.understood(1, "Is it better to run in the morning or in the evening?")
+    assert mic.silence(448) == []
+    (end,) = mic.silence(64)
+    assert isinstance(end, TurnEnd) and end.why == "finished"
+
+
+def test_sound_without_a_word_waits_for_patience_though_the_model_is_sure() -> None:
+    mic = Microphone()
+    mic.say(640)
+    mic.silence(160)
+    mic.endpointer.judged(1, 0.98)
+    mic.endpointer.understood(1, "")
     assert mic.silence(1120) == []
     (end,) = mic.silence(320)
     assert isinstance(end, TurnEnd) and end.why == "patience"

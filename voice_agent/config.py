@@ -128,7 +128,11 @@ class TurnConfig:
     sure_ms: int = setting(
         "Silence that ends a turn the model calls finished, once its words are known. The answer is thought ahead "
         "meanwhile, so a shorter one gains nothing and interrupts slow speakers.",
-        400,
+        320,
+    )
+    asked_ms: int = setting(
+        "Silence that ends a turn whose words are a whole question, though the model calls it unfinished.",
+        640,
     )
     unsure_ms: int = setting("Silence that ends a turn the model calls unfinished.", 1000)
     open_ms: int = setting(

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,endpoint} [options]
+USAGE = """usage: voice-agent bench {turn,speech,endpoint} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
+  speech  first sound, gaps and capacity of a speech route under load, ours or another server's
   endpoint
           how the end of turn's knobs trade false cut-offs against waiting; needs no server"""
 
@@ -17,6 +18,10 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.turn import main as turn
 
         return turn(argv[1:])
+    if argv[:1] == ["speech"]:
+        from voice_agent.bench.speech import main as speech
+
+        return speech(argv[1:])
     if argv[:1] == ["endpoint"]:
         from voice_agent.bench.endpoint import main as endpoint
 

@@ -19,8 +19,8 @@ from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ
 from voice_agent.bench import offline
 from voice_agent.bench.curve import Goal, Point, best, picture
 from voice_agent.bench.labelled import ItemSound, items, sound_of
+from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.offline import Ending, Hearing, Latency, OfflineEars
-from voice_agent.bench.report import commit, machine
 from voice_agent.bench.spoken import Voice, cache_folder, to_rate
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.config import TurnConfig

@@ -5,6 +5,7 @@ network         voice-to-voice minus the server's own total: both ways, codecs, 
 stop            first voiced packet of a barge-in sent → arrival of the reply's last voiced packet, 300 ms of quiet
                 behind it; what arrives within 200 ms of the server's "cleared" still belongs to the old reply
 cancel          first voiced packet of a barge-in sent → the first timeline in which nothing that was in flight is
+let go          the server's "cleared", which it says at its verdict → that same timeline; polled every 20 ms
 
 A reply that sounds before the question is over, or never, is a failed turn: it has no number and is counted.
 """
@@ -66,6 +67,7 @@ class Barge:
 
     stop_ms: float | None = None
     cancel_ms: float | None = None
+    let_go_ms: float | None = None
     void: str | None = None
     failure: str | None = None
 
@@ -137,9 +139,14 @@ async def interrupt(caller: Caller, clock: Clock, question: Samples, barge: Samp
         speaking.cancel()
         emptied.cancel()
         await asyncio.gather(speaking, emptied, return_exceptions=True)
-    if stop.stop_ms is None or emptied_ns is None:
+    cleared = await _cleared(caller, sent)
+    if stop.stop_ms is None or emptied_ns is None or cleared is None:
         return stop
-    return Barge(stop.stop_ms, ms_between(sent.first_voiced_ns, emptied_ns))
+    return Barge(
+        stop.stop_ms,
+        cancel_ms=ms_between(sent.first_voiced_ns, emptied_ns),
+        let_go_ms=max(0.0, ms_between(cleared.arrival_ns, emptied_ns)),
+    )
 
 
 def in_flight(timeline: Mapping[str, Any]) -> set[tuple[str, str]]:
@@ -154,12 +161,7 @@ async def _stop(caller: Caller, sent: Sent) -> Barge:
     before = last_voice(windows, sent.first_voiced_ns)
     if before is None or ms_between(before.arrival_ns, sent.first_voiced_ns) > STILL_SPEAKING_MS:
         return Barge(void="the reply was in a pause or over when the barge-in began")
-    cleared = await caller.event(
-        lambda stamped: (
-            stamped.kind == "output_audio_buffer.cleared" and stamped.arrival_ns > sent.first_voiced_ns
-        ),
-        VERDICT_S,
-    )
+    cleared = await _cleared(caller, sent)
     if cleared is None:
         return Barge(failure=f"the reply was not cleared within {VERDICT_S:g} s")
     margin_ns = round((CLEARED_MARGIN_MS + QUIET_MS) * NS_PER_MS)
@@ -169,6 +171,16 @@ async def _stop(caller: Caller, sent: Sent) -> Barge:
         return Barge(failure="the reply went on after it was cleared")
     stop_ms = ms_between(sent.first_voiced_ns, last.arrival_ns)
     return Barge(stop_ms) if stop_ms > 0 else Barge(void="the reply ended by itself as the barge-in began")
+
+
+async def _cleared(caller: Caller, sent: Sent) -> Stamped | None:
+    """The server's word that the reply is dropped; it is sent at the verdict."""
+    return await caller.event(
+        lambda stamped: (
+            stamped.kind == "output_audio_buffer.cleared" and stamped.arrival_ns > sent.first_voiced_ns
+        ),
+        VERDICT_S,
+    )
 
 
 async def _emptied_ns(

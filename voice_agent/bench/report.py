@@ -4,16 +4,13 @@ Every turn that was asked for is in it: as a number, or as a failure with its re
 of parts and of the total add up; `network` is what the client saw beyond the server's own total.
 """
 
-import os
-import platform
 import shlex
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from voice_agent.bench.exactness import Exactness
+from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.measure import Barge, Turn
 from voice_agent.bench.overlap import Outcome
 from voice_agent.bench.scores import score_rows, scores
@@ -51,6 +48,7 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
             [ms for stopped in (*run.barges, *run.outcomes) if (ms := stopped.stop_ms) is not None]
         ),
         "cancel_ms": summary([ms for barge in run.barges if (ms := barge.cancel_ms) is not None]),
+        "let_go_ms": summary([ms for barge in run.barges if (ms := barge.let_go_ms) is not None]),
         "parts_ms": _parts(answered),
         "parts_sum_error_ms": max(
             (abs(e) for t in answered if (e := t.sum_error_ms) is not None), default=None
@@ -90,7 +88,7 @@ def problems(report: Report) -> list[str]:
 def table(report: Report) -> str:
     """The report for people."""
     lines = [f"{'':18}{'p50':>9}{'p95':>9}{'p99':>9}{'n':>6}"]
-    for name in ("voice_to_voice_ms", "stop_ms", "cancel_ms"):
+    for name in ("voice_to_voice_ms", "stop_ms", "cancel_ms", "let_go_ms"):
         lines.append(f"{name:18}" + _row(report[name]))
     for length, modes in report.get("sequential", {}).items():
         for mode in ("overlapped", "sequential"):
@@ -112,27 +110,6 @@ def table(report: Report) -> str:
         f"command           {report['command']}",
     ]
     return "\n".join(lines)
-
-
-def machine() -> dict[str, Any]:
-    """CPU, cores this process may use, system."""
-    return {
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-    }
-
-
-def commit() -> str | None:
-    """The source's git commit, "-dirty" behind it if files differ; None outside a checkout."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
 
 
 def _parts(turns: Sequence[Turn]) -> dict[str, float]:
@@ -164,13 +141,3 @@ def _row(ranks: dict[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return f"{'-':>9}" if value is None else f"{value:9.1f}"
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from voice_agent.clock import NS_PER_MS, NS_PER_S
 from voice_agent.engine.runtime import EngineLimits
+from voice_agent.engine.urgency import Key, Playout
 
 ENCODE_AHEAD_NS = (
     800 * NS_PER_MS
 )  # a clause takes 80-220 ms to encode on a laptop core; the rest is for a busy one
-
-Key = tuple[str, int]  # request id, epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,11 @@ class _Plan:
     frames_left: deque[int] = field(default_factory=deque[int])  # per encoded clause, oldest first
     first_frame: int = 0  # of the next window in the oldest one
     rung: int = 0  # of the ramp
-    wanted_ns: int = 0  # since when there has been something to say
-    runs_out_ns: int | None = None  # None: no sound yet
+    playout: Playout = field(default_factory=Playout)
 
     @property
     def has_work(self) -> bool:
         return self.clauses > 0 or bool(self.frames_left)
-
-    def urgency(self) -> tuple[bool, int]:
-        """Smaller is sooner."""
-        return self.runs_out_ns is not None, self.wanted_ns if self.runs_out_ns is None else self.runs_out_ns
 
 
 class SpeechScheduler:
@@ -98,7 +92,7 @@ class SpeechScheduler:
         """One more clause of it came in."""
         plan = self._plans[key]
         if not plan.has_work:
-            plan.wanted_ns = now_ns
+            plan.playout.wanted_ns = now_ns
         plan.clauses += 1
 
     def drop(self, key: Key) -> None:
@@ -112,12 +106,16 @@ class SpeechScheduler:
     def next_step(self, now_ns: int) -> Step | None:
         """The most urgent step, None when every reply is done, waits for text, or rests."""
         limit_ns = self._limit_ns()
-        due = [plan for plan in self._plans.values() if plan.has_work and _lead_ns(plan, now_ns) <= limit_ns]
-        return self._step_of(min(due, key=_Plan.urgency), now_ns) if due else None
+        due = [
+            plan
+            for plan in self._plans.values()
+            if plan.has_work and plan.playout.lead_ns(now_ns) <= limit_ns
+        ]
+        return self._step_of(min(due, key=lambda plan: plan.playout.urgency()), now_ns) if due else None
 
     def wake_ns(self) -> int | None:
         """When a resting reply may go on if nothing else happens; None if none rests."""
-        ends = [plan.runs_out_ns for plan in self._plans.values() if plan.has_work and plan.runs_out_ns]
+        ends = [end for plan in self._plans.values() if plan.has_work and (end := plan.playout.runs_out_ns)]
         return min(ends) - self._limit_ns() if ends else None
 
     def encoded(self, key: Key, frames: int) -> None:
@@ -135,16 +133,14 @@ class SpeechScheduler:
         if plan.frames_left[0] <= 0:
             plan.frames_left.popleft()
             plan.first_frame = 0
-        ran_dry = plan.runs_out_ns is None or plan.runs_out_ns <= now_ns
-        starts_ns = now_ns if plan.runs_out_ns is None else max(plan.runs_out_ns, now_ns)
+        ran_dry = plan.playout.sounded(step.frames * self._pace.frame_ns / NS_PER_MS, now_ns)
         plan.rung = 1 if ran_dry else plan.rung + 1
-        plan.runs_out_ns = starts_ns + int(step.frames * self._pace.frame_ns)
 
     def _limit_ns(self) -> int:
         return self._pace.lead_ns if len(self._plans) > 1 else self._pace.lead_cap_ns
 
     def _step_of(self, plan: _Plan, now_ns: int) -> Step:
-        covered = plan.runs_out_ns is not None and plan.runs_out_ns - now_ns >= ENCODE_AHEAD_NS
+        covered = plan.playout.lead_ns(now_ns) >= ENCODE_AHEAD_NS
         if not plan.frames_left or (plan.clauses and len(plan.frames_left) == 1 and covered):
             return Encode(plan.key)
         left, frames = plan.frames_left[0], self._window(plan, now_ns)
@@ -156,9 +152,5 @@ class SpeechScheduler:
         """Grows window by window; starts small again after the sound has run out."""
         if not plan.latency_first:
             return self._pace.quality_frames
-        dry = plan.runs_out_ns is None or plan.runs_out_ns <= now_ns
+        dry = plan.playout.is_dry(now_ns)
         return self._pace.ramp_frames[0 if dry else min(plan.rung, len(self._pace.ramp_frames) - 1)]
-
-
-def _lead_ns(plan: _Plan, now_ns: int) -> int:
-    return 0 if plan.runs_out_ns is None else plan.runs_out_ns - now_ns

@@ -29,7 +29,8 @@ from voice_agent.engine.messages import (
     Word,
 )
 from voice_agent.engine.runtime import EngineSpec, Latents, TalkerModel, TalkerOptions
-from voice_agent.engine.scheduler import Decode, Encode, Key, Pace, SpeechScheduler, Step
+from voice_agent.engine.scheduler import Decode, Encode, Pace, SpeechScheduler, Step
+from voice_agent.engine.urgency import Key
 from voice_agent.errors import EngineError, UnsupportedLanguage
 
 logger = logging.getLogger(__name__)

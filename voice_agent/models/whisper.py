@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.engine.runtime import RecognizerOptions
 from voice_agent.errors import EngineError, WeightsError
+from voice_agent.models.first_word import command_in, first_words
 
 SHORTEST_SAMPLES = MODEL_RATE_HZ // 10  # below that there is no word
 LONGEST_SAMPLES = 30 * MODEL_RATE_HZ  # the model's window
@@ -27,11 +28,12 @@ MOST_POSITIONS = 1_500
 MEL_HZ = 100
 PAD_S, REST_S = 0.5, 6.0  # real zeros after the speech, and the silent rest in all
 CAREFUL_PAD_S, CAREFUL_REST_S = 5.0, 15.0  # for the second look at a repeat
-NO_SPEECH = 0.6  # speech stayed below 0.3, noise above 0.64
-UNSURE_NO_SPEECH, UNSURE_SCORE = (
-    0.4,
-    -1.4,
-)  # together they mean noise; score is the mean log-probability per token
+NO_SPEECH = 0.6  # sentences stayed below 0.3, noise above 0.64
+# together they mean noise; score is the mean log-probability per token
+UNSURE_NO_SPEECH, UNSURE_SCORE = 0.4, -1.7
+# a word said alone: 0.55-0.79 at -0.6 ... -1.7; coughs and clicks 0.76-0.93 at -2 and less, or one sound over and over
+LONE_NO_SPEECH, LONE_SCORE = 0.8, -1.7
+SHORT_SAMPLES = MODEL_RATE_HZ  # a sound that can be one command
 FASTEST_CHARS_PER_S = 20.0  # fast speakers reach 18, pauses included
 
 
@@ -72,6 +74,7 @@ class Whisper:
         self._multilingual = bool(self._model.is_multilingual)
         self._allowed = [str(tag) for tag in options.extra.get("languages", [])]
         self._end_id = self._id("<|endoftext|>")
+        self._first_words = first_words(self._first_token)
         self._silent_rest = self._encode(_speech_like(), 30.0)
 
     def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
@@ -89,8 +92,24 @@ class Whisper:
         if unit and not _too_fast(heard.text, seconds):  # perhaps the speaker did say it twice
             heard = self._listen(speech, heard.language, CAREFUL_PAD_S, CAREFUL_REST_S)
             unit = repeated(heard.text) if _too_fast(heard.text, seconds) else None
-        text = unit or heard.text
-        return (text if is_speech(heard) else ""), heard.language
+        if is_speech(heard, alone=len(speech) <= SHORT_SAMPLES):
+            return unit or heard.text, heard.language
+        return self._command(speech, heard.language), heard.language
+
+    def _command(self, speech: Samples, language: str) -> str:
+        """A one-word command in a short sound of which no text came; "" if it is none."""
+        if language != "en" or len(speech) > SHORT_SAMPLES:
+            return ""
+        prompt = self._prompt(language)
+        result = self._model.generate(
+            self._memory(speech, PAD_S, REST_S),
+            [prompt],
+            beam_size=1,
+            max_length=len(prompt) + 1,
+            return_logits_vocab=True,
+        )[0]
+        logits = np.array(result.logits[0][0], np.float32)
+        return command_in(logits, self._first_words) or ""
 
     def _known(self, language: str | None) -> str | None:
         if not self._multilingual:
@@ -144,6 +163,9 @@ class Whisper:
         task = [f"<|{language}|>", "<|transcribe|>"] if self._multilingual else []
         return [self._id(token) for token in ("<|startoftranscript|>", *task, "<|notimestamps|>")]
 
+    def _first_token(self, text: str) -> int:
+        return int(self._tokenizer.encode(text, add_special_tokens=False).ids[0])
+
     def _id(self, token: str) -> int:
         found = self._tokenizer.token_to_id(token)
         if found is None:
@@ -151,10 +173,13 @@ class Whisper:
         return int(found)
 
 
-def is_speech(heard: Heard) -> bool:
-    """Whether a decoding stands for words, not for noise, hum or breath."""
-    if not any(char.isalnum() for char in heard.text) or heard.no_speech > NO_SPEECH:
+def is_speech(heard: Heard, *, alone: bool = False) -> bool:
+    """Whether a decoding stands for words, not for noise, hum or breath; `alone`: of a sound as short as one word."""
+    if not any(char.isalnum() for char in heard.text):
         return False
+    if heard.no_speech > NO_SPEECH:
+        lone = alone and heard.no_speech <= LONE_NO_SPEECH and heard.score >= LONE_SCORE
+        return lone and repeated(heard.text) is None
     return not (heard.no_speech > UNSURE_NO_SPEECH and heard.score < UNSURE_SCORE)
 
 

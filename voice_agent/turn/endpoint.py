@@ -8,7 +8,7 @@ its number, so that one that comes late, after the user went on, is ignored.
 from dataclasses import dataclass
 
 from voice_agent.audio import MODEL_RATE_HZ, samples_to_ms
-from voice_agent.turn.wording import is_open_ended
+from voice_agent.turn.wording import is_open_ended, is_whole_question
 
 WINDOW_SAMPLES = 512  # Silero's window: 32 ms
 
@@ -58,6 +58,7 @@ class EndpointRules:
     server_silence_ms: int
     end_probability: float
     sure_ms: int
+    asked_ms: int
     unsure_ms: int
     open_ms: int
     longest_ms: int
@@ -170,10 +171,12 @@ class Endpointer:
         if silence_ms >= rules.unsure_ms:
             return "patience"
         # the words are waited for: they alone tell a pause inside a number from its end, and no answer can
-        # start before them anyway
+        # start before them anyway; sound without a word ("so ...") is not known
+        if not self._text:
+            return ""
         sure = self._probability is not None and self._probability >= rules.end_probability
-        known = self._text is not None
-        return "finished" if sure and known and silence_ms >= rules.sure_ms else ""
+        asked = is_whole_question(self._text) and silence_ms >= rules.asked_ms
+        return "finished" if asked or (sure and silence_ms >= rules.sure_ms) else ""
 
     def _too_long(self, end: int) -> list[Edge]:
         if self.rules.mode == "none" or not self._speaking:

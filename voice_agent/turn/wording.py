@@ -22,7 +22,9 @@ _ASKED_FOR_NUMBER = re.compile(
 _SPELLED = re.compile(r"\b(?:[A-Za-z][-. ,]+){2,}[A-Za-z]\b[.,]?\s*$")
 _SPELLING_BEGUN = re.compile(r"\bspell(?:ed|t|ing)?\b.*\b[B-HJ-Zb-hj-z]\b\W*$")
 _ADDRESS_BEGUN = re.compile(
-    r"\be-?mail(?: address)?(?: is|:)\W+(?!.*(?:@|\bat\b.*)\S*\.\s?[a-z]{2,}\b)", re.IGNORECASE
+    r"\be-?mail(?: address)?(?: is| was|:)\W+(?!.*(?:@|\bat\b.*)\S*\.\s?[a-z]{2,}\b)"
+    r"|\baddress(?: is| was|:)\W+(?!.*(?:\d|@|\.\s?[a-z]{2,}\b))",
+    re.IGNORECASE,
 )
 # a request, an opinion or a condition that has only been announced; Whisper writes a full stop or even "?" behind it
 _ONLY_BEGUN = re.compile(
@@ -34,7 +36,7 @@ _ONLY_BEGUN = re.compile(
      |do\ you\ (?:know|think|remember)|you\ know|i\ mean
      |(?:what|the\ thing)\ (?:i|we)\ (?:want|wanted|need|mean)(?:\ to\ (?:ask|know|say))?(?:\ is)?
      |i(?:\ would|'d)?\ (?:like|love|want|wanted|need|have)\ to(?:\ (?:know|ask|say|tell|hear|see|go|buy|book))?
-     |i(?:\ just)?\ (?:think|thought|guess|believe|hope|was\ wondering|wonder)(?:\ (?:that|if|it'?s|they'?ll))?
+     |i(?:\ just)?\ (?:think|thought|guess|believe|hope|was\ wondering|wonder)(?:\ (?:that|though|if|it'?s|they'?ll))?
      |the\ (?:thing|point|problem|question)\ is|how\ long\ does\ it\ take(?:\ to)?
      |(?:well|so|okay\ so|now|listen|look|actually|anyway|maybe|also|hey|because)
     )\W*$""",
@@ -54,11 +56,15 @@ _LONG_ENOUGH_DIGITS = 7  # the shortest telephone number people dictate
 
 BACKCHANNELS = frozenset(
     """mm mmm mhm mm-hmm mhmm mmhmm mm-hm hm hmm hmmm m uh-huh uhhuh uh huh uhm um ah aha oh ooh yeah yep yes yup ok
-    okay right sure good great nice cool wow really i see got it of course exactly true 네 예 응 음
+    okay right sure good great nice cool wow really interesting i see got it of course exactly true 네 예 응 음
     어 아 그래요 그렇군요 맞아요 아하 오""".split()
 ) | {"i", "see", "got", "it", "of", "course"}
+_ASKED_WHILE_LISTENING = frozenset(
+    {"okay", "ok", "really", "oh", "yeah", "yes"}
+)  # "Okay?" is only its melody
 _NEVER_ALONE = frozenset({"i", "it", "of", "see", "got", "course"})
 _MOST_BACKCHANNEL_WORDS = 3
+_FEWEST_QUESTION_WORDS = 5  # "You know?" and "Right?" are also asked in the middle
 
 
 def words_of(text: str) -> list[str]:
@@ -86,6 +92,12 @@ def is_open_ended(text: str) -> bool:
     return _is_dictating(text, words)
 
 
+def is_whole_question(text: str) -> bool:
+    """Whether the words are a question that waits for nothing more; the end-of-turn model misses some of them."""
+    asked = text.rstrip().endswith("?") and len(words_of(text)) >= _FEWEST_QUESTION_WORDS
+    return asked and not is_open_ended(text)
+
+
 def _is_dictating(text: str, words: list[str]) -> bool:
     """A run of digits at the end that is too short for what was announced, or letters being spelled."""
     if _SPELLED.search(text) or _SPELLING_BEGUN.search(text) or _ADDRESS_BEGUN.search(text):
@@ -105,7 +117,9 @@ def _is_dictating(text: str, words: list[str]) -> bool:
 def is_backchannel(text: str) -> bool:
     """Whether the words only say "I am listening", so that the one who speaks should go on."""
     words = words_of(text)
-    if not words or len(words) > _MOST_BACKCHANNEL_WORDS or text.rstrip().endswith("?"):
+    if not words or len(words) > _MOST_BACKCHANNEL_WORDS:
+        return False
+    if text.rstrip().endswith("?") and not _ASKED_WHILE_LISTENING.issuperset(words):
         return False
     if len(words) == 1 and words[0] in _NEVER_ALONE:
         return False

@@ -1,0 +1,223 @@
+"""`voice-agent bench speech`: first sound, gaps and capacity of a speech route under load, ours or another server's.
+
+Open loop by default (`--rps`), one point after the other on one running server, several seeds each; `--streams` asks
+in a closed loop instead. Needs numpy and nothing else, so that it runs beside any server; only `--transcribe` loads a
+recognizer, when nothing is measured any more. Exit status: 0, 1 if a request was lost, 2 if the command is wrong or
+the server cannot be reached.
+"""
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voice_agent.bench import load, speech_load
+from voice_agent.bench.http_stream import ConnectionPool
+from voice_agent.bench.machine import commit, machine
+from voice_agent.bench.speech_load import Caller, Gpu, Reply
+from voice_agent.bench.speech_picture import picture
+from voice_agent.bench.speech_report import Limits, PointRun, Report, cost, point, table
+from voice_agent.bench.speech_servers import SERVERS, Asking
+from voice_agent.clock import NS_PER_MS, MonotonicClock
+from voice_agent.errors import ConfigError
+
+LEAD_NS = 200 * NS_PER_MS  # between making a point's jobs and its first instant
+
+
+@dataclass
+class Bench:
+    """A caller, what to watch, and what the command line asked for."""
+
+    caller: Caller
+    options: argparse.Namespace
+    gpu: Gpu
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with the command line behind `bench speech`; prints the table and returns the exit status."""
+    options = _parser().parse_args(argv)
+    if not options.rps and not options.streams:
+        options.rps = [1.0, 10.0, 20.0, 30.0]
+    try:
+        asking = _asking(options)
+        runs, gpu_name = asyncio.run(_run(options, asking))
+    except ConfigError as error:
+        print(f"bench speech: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"bench speech: no server at {options.url} ({error})", file=sys.stderr)
+        return 2
+    if options.transcribe:
+        _recognize(runs)
+    limits = Limits(options.limit_ms, options.most_underruns)
+    report = _report([point(run, limits) for run in runs if run.counted], options, argv)
+    report["gpu"] = gpu_name
+    _write(report, options)
+    return 0 if all(p["due"] == p["answered"] for p in report["points"]) else 1
+
+
+async def _run(options: argparse.Namespace, asking: Asking) -> tuple[list[PointRun], str | None]:
+    clock = MonotonicClock()
+    pool = ConnectionPool(options.url, clock.now_ns)
+    caller = Caller(asking, pool, clock, options.timeout, options.api_key, options.transcribe)
+    bench = Bench(caller, options, Gpu(options.gpu))
+    pool.give(await pool.take())  # a server that is not there is told at once
+    try:
+        runs = [await _point(bench, rps, closed=False) for rps in options.rps or []]
+        runs += [await _point(bench, streams, closed=True) for streams in options.streams or []]
+    finally:
+        pool.close()
+    return runs, bench.gpu.name
+
+
+async def _point(bench: Bench, amount: float, *, closed: bool) -> PointRun:
+    """One load, all seeds; a pause after each lets the server come to rest."""
+    options = bench.options
+    run = PointRun(amount, closed, options.seconds, options.warm_up)
+    for seed in options.seeds:
+        print(f"{amount:g} {'streams' if closed else 'a second'}, seed {seed}", file=sys.stderr, flush=True)
+        bench.gpu.busy, bench.gpu.memory_mib = [], []
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        async with AsyncExitStack() as beside:
+            await beside.enter_async_context(bench.gpu.watched())
+            jobs = speech_load.quality_jobs(bench.caller, options.quality_jobs)
+            quality = await beside.enter_async_context(jobs)
+            run.replies.append(await _seed(bench, amount, seed, closed=closed))
+            run.quality += quality
+        run.client_cpu.append((time.process_time() - cpu_s) / (time.monotonic() - began_s))
+        skipped = int(2 * options.warm_up)  # the GPU is read twice a second
+        run.gpu_busy += bench.gpu.busy[skipped:]
+        run.gpu_memory_mib += bench.gpu.memory_mib
+        await asyncio.sleep(options.pause)
+    return run
+
+
+async def _seed(bench: Bench, amount: float, seed: int, *, closed: bool) -> list[Reply]:
+    options, caller = bench.options, bench.caller
+    if closed:
+        return await speech_load.closed_loop(caller, int(amount), options.warm_up, options.seconds, seed)
+    jobs = load.open_loop(amount, options.warm_up, options.seconds, seed)
+    return await speech_load.open_loop(caller, jobs, caller.clock.now_ns() + LEAD_NS)
+
+
+def _recognize(runs: Sequence[PointRun]) -> None:
+    """Hear the kept replies again with the packaged recognizer."""
+    import numpy as np
+
+    from voice_agent.audio import OPUS_RATE_HZ
+    from voice_agent.bench.speech_servers import RATE_HZ
+    from voice_agent.bench.spoken import Hearing, cache_folder, to_rate
+    from voice_agent.bench.wer import word_error_rate
+    from voice_agent.models.store import Store
+
+    hearing = Hearing(Store(cache_folder()), "whisper-tiny.en")
+    for run in runs:
+        for reply in run.counted:
+            if reply.sound and reply.failure is None:
+                samples = np.frombuffer(reply.sound, "<i2", len(reply.sound) // 2)
+                run.heard.append((reply.job.text, hearing.text(to_rate(samples, RATE_HZ, OPUS_RATE_HZ))))
+        run.word_error_rate = word_error_rate(run.heard)
+
+
+def _report(points: list[Report], options: argparse.Namespace, argv: Sequence[str]) -> Report:
+    return {
+        "server": options.server,
+        "forced_lengths": options.force_lengths,
+        "points": points,
+        "cost": cost(points, options.gpu_price),
+        "machine": machine(),
+        "commit": commit(),
+        "command": shlex.join(["voice-agent", "bench", "speech", *_without_key(argv)]),
+        "note": options.note,
+    }
+
+
+def _without_key(argv: Sequence[str]) -> list[str]:
+    """The command line as it may be printed."""
+    after_key = [False, *(word == "--api-key" for word in argv)]
+    hidden = ["***" if after else word for word, after in zip(argv, after_key, strict=False)]
+    return ["--api-key=***" if word.startswith("--api-key=") else word for word in hidden]
+
+
+def _write(report: Report, options: argparse.Namespace) -> None:
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if options.picture and any(p["loop"] == "open" for p in report["points"]):
+        title = f"{options.server}: {options.note}" if options.note else options.server
+        Path(options.picture).write_text(picture(report["points"], options.limit_ms, title), "utf-8")
+    print(table(report["points"]))
+    found = report["cost"]
+    price = (
+        "no point passes"
+        if found is None
+        else f"${found['dollars_per_million_characters']} at {found['load']:g}/s"
+    )
+    print(f"\ncost of 1M characters at ${options.gpu_price:g}/h: {price}")
+    print(
+        f"machine {report['machine']['cpu']}, {report['machine']['cores']} cores, GPU {report['gpu'] or 'none seen'}"
+    )
+    print(f"commit  {report['commit'] or 'unknown'}\ncommand {report['command']}")
+
+
+def _asking(options: argparse.Namespace) -> Asking:
+    extra: dict[str, Any] = {}
+    for item in options.extra:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--extra {item}: NAME=JSON is wanted")
+        try:
+            extra[name] = json.loads(value)
+        except ValueError as error:
+            raise ConfigError(f"--extra {name}: {value!r} is not JSON") from error
+    asking = Asking(
+        SERVERS[options.server],
+        options.model,
+        options.voice,
+        options.language,
+        options.force_lengths,
+        options.length_field,
+        extra,
+    )
+    asking.body(load.Job(0, "?", 1))  # what cannot be asked is told before anything starts
+    return asking
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="voice-agent bench speech",
+        description="first sound, gaps and capacity of a speech route under load",
+    )
+    add = parser.add_argument
+    add("--url", default="http://127.0.0.1:8000", help="the server's address")
+    add("--server", choices=sorted(SERVERS), default="ours", help="whose dialect the route speaks")
+    add("--api-key", default="", help="sent as a bearer token")
+    add("--rps", type=float, nargs="+", help="loads of the open loop, requests a second (default 1 10 20 30)")
+    add("--streams", type=int, nargs="+", help="closed loop: so many requests at once")
+    add("--seconds", type=float, default=60, help="measured time of a point and seed")
+    add("--warm-up", type=float, default=10, help="seconds before, at the same load")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of arrivals, order of texts, lengths")
+    add("--pause", type=float, default=2, help="seconds between two measurements")
+    add("--timeout", type=float, default=120, help="seconds for a whole answer")
+    add("--model", help="sent as it is")
+    add("--voice", help="instead of the dialect's usual one")
+    add("--language", help="instead of the dialect's usual one")
+    add("--force-lengths", action="store_true", help="limit each reply to a drawn length (random weights)")
+    add("--length-field", help="the request's field for it, in frames")
+    add("--extra", action="append", default=[], metavar="NAME=JSON", help="one more field of every request")
+    add("--quality-jobs", type=int, default=0, help="quality-first requests that always run beside")
+    add("--transcribe", type=int, default=0, metavar="N", help="recognize every Nth reply: word errors")
+    add("--limit-ms", type=float, default=50, help="p95 of audible first sound that a point must keep")
+    add("--most-underruns", type=float, default=0, help="share of replies that may run dry")
+    add("--gpu-price", type=float, default=3, help="dollars an hour")
+    add("--gpu", type=int, default=0, help="which one nvidia-smi watches")
+    add("--json", help="write the report to this file")
+    add("--picture", help="write an SVG of the open-loop points to this file")
+    add("--note", default="", help="told in the report: machine, weights, configuration of the server")
+    return parser
