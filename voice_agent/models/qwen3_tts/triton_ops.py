@@ -1,0 +1,128 @@
+"""The frame graph's operations by Triton kernels, or by cuBLAS with Triton around it, whichever suits the batch.
+
+Same meaning as plain_ops. Small batches (`dot_from` and below) multiply in registers, larger ones on tensor cores, and
+from `cublas_from` rows on the matrices go through cuBLAS with norms and activations as kernels of their own.
+"""
+# pyright: basic
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voice_agent.models.qwen3_tts import kernels
+from voice_agent.models.qwen3_tts.arena import STATE, Arena
+from voice_agent.models.qwen3_tts.config import GROUPS
+from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick
+from voice_agent.models.qwen3_tts.sampling import CONTROL_CODES
+
+_EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a matrix is cut: weight rows and columns of a program, warps, and steps loaded ahead."""
+
+    rows: int
+    columns: int
+    warps: int = 4
+    stages: int = 1
+
+
+@dataclass
+class TritonOps:
+    """See frame_parts.Ops. `tiles` overrides the choice for (kernel, weight rows, columns, batch)."""
+
+    pdl: bool = False
+    dot_from: int = 5
+    cublas_from: int = 10_000
+    tiles: dict[tuple[str, int, int, int], Tile] = field(default_factory=dict)
+
+    def norm_linear(self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+        batch, (rows, columns) = len(x), weight.shape
+        if batch >= self.cublas_from:
+            product = F.linear(self._normed(x, norm, weight), weight, bias)
+            out.copy_(product)
+            return
+        tile = self._tile("norm_linear", rows, columns, batch)
+        kernels.norm_linear[(rows // tile.rows,)](
+            out, x, norm, weight, weight if bias is None else bias, _EPS, rows, columns,
+            batch, self._padded(batch), tile.rows, tile.columns, bias is not None, batch >= self.dot_from,
+            tile.stages, self.pdl, num_warps=tile.warps, launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def norm_swiglu(self, out: Tensor, x: Tensor, norm: Tensor, gate_up: Tensor) -> None:
+        batch, (rows, columns) = len(x), gate_up.shape
+        half = rows // 2
+        if batch >= self.cublas_from:
+            both = F.linear(self._normed(x, norm, gate_up), gate_up)
+            kernels.silu_mul[(batch, half // 1024)](out, both, half, 1024, self.pdl, launch_pdl=self.pdl)
+            return
+        tile = self._tile("norm_swiglu", rows, columns, batch)
+        kernels.norm_swiglu[(rows // tile.rows,)](
+            out, x, norm, gate_up, _EPS, half, columns, batch, self._padded(batch), tile.rows, tile.columns,
+            batch >= self.dot_from, tile.stages, self.pdl, num_warps=tile.warps, launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def add_linear(self, total: Tensor, x: Tensor, weight: Tensor) -> None:
+        batch, (rows, columns) = len(x), weight.shape
+        if batch >= self.cublas_from:
+            total += F.linear(x, weight)
+            return
+        tile = self._tile("add_linear", rows, columns, batch)
+        kernels.add_linear[(rows // tile.rows,)](
+            total, x, weight, rows, columns, batch, self._padded(batch), tile.rows, tile.columns,
+            batch >= self.dot_from, tile.stages, self.pdl, num_warps=tile.warps, launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def attend(self, out: Tensor, qkv: Tensor, parts: Attention) -> None:
+        dim, by_slot = parts.query_norm.shape[0], parts.state is not None
+        kernels.attend[(len(qkv), parts.heads)](
+            out, qkv, parts.kv, parts.places, parts.places if parts.state is None else parts.state, parts.position,
+            parts.query_norm, parts.key_norm, parts.cos, parts.sin, _EPS, parts.kv.shape[2], parts.heads,
+            parts.kv_heads, dim, 64 if by_slot else 16, by_slot, STATE, self.pdl, num_warps=4 if by_slot else 1,
+            launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def input_rows(self, out: Tensor, slots: Tensor, arena: Arena, inputs: Inputs) -> None:
+        hidden = out.shape[1]
+        kernels.input_rows[(len(out), hidden // 256)](
+            out, slots, arena.state, arena.codes, arena.text, inputs.text_table, inputs.code_table,
+            inputs.more_tables, inputs.pad, inputs.begin, hidden, 256, arena.ring, arena.text.shape[1],
+            inputs.more_tables.shape[1], STATE, self.pdl, num_warps=2, launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def choose(self, logits: Tensor, slots: Tensor, arena: Arena, pick: Pick) -> None:
+        vocab, first = logits.shape[1], pick.group == 0
+        blank = logits
+        table, ahead = (blank if part is None else part for part in (pick.table, pick.next))
+        width = 1024 if pick.next is None else pick.next.shape[1]
+        kernels.choose[(len(logits),)](
+            logits, slots, arena.state, arena.codes, arena.seen, pick.result, ahead, table, pick.group, pick.eos,
+            vocab, 1 << (vocab - 1).bit_length(), width, arena.ring, CONTROL_CODES, first, pick.group == GROUPS - 1,
+            STATE, arena.spare, arena.length, 32 if first else 16, self.pdl, num_warps=4, launch_pdl=self.pdl,
+        )  # fmt: skip
+
+    def _normed(self, x: Tensor, norm: Tensor, like: Tensor) -> Tensor:
+        out = torch.empty(x.shape, dtype=like.dtype, device=x.device)
+        kernels.rms_norm[(len(x),)](out, x, norm, _EPS, x.shape[1], self.pdl, num_warps=8, launch_pdl=self.pdl)
+        return out
+
+    def _padded(self, batch: int) -> int:
+        least = 16 if batch >= self.dot_from else 1
+        return max(least, 1 << (batch - 1).bit_length())
+
+    def _tile(self, kernel: str, rows: int, columns: int, batch: int) -> Tile:
+        chosen = self.tiles.get((kernel, rows, columns, batch))
+        return chosen or (default_dot_tile(rows, batch) if batch >= self.dot_from else default_tile(rows, batch))
+
+
+def default_tile(rows: int, batch: int) -> Tile:
+    """About two programs a multiprocessor or more; fewer columns where a program holds more rows of x."""
+    return Tile(8 if rows <= 2048 else 16, 512 if batch == 1 else 256, 4)
+
+
+def default_dot_tile(rows: int, batch: int) -> Tile:
+    """At least the 16 rows that a tensor core takes."""
+    return Tile(16 if rows <= 4096 else 32, 256 if batch <= 16 else 128, 4, 3)
