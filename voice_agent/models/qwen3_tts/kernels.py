@@ -383,8 +383,10 @@ def choose(
     bits = score.to(tl.uint32, bitcast=True)
     key = tl.where((bits >> 31) != 0, ~bits, bits | 0x80000000) >> (32 - BITS)
     least = tl.full((), 0, tl.uint32)
-    for step in tl.static_range(BITS):
-        candidate = least | (1 << (BITS - 1 - step))
+    step = tl.full((), 1, tl.uint32) << (BITS - 1)
+    for _ in range(BITS):
+        candidate = least | step
+        step = step >> 1
         enough = tl.sum((key >= candidate).to(tl.int32), 0) >= top
         least = tl.where(enough, candidate, least)
     word = _mixed(seed)
