@@ -381,7 +381,7 @@ def choose(
         may = (ids < V - CONTROL) | ((ids == eos) & (frame >= 2))
         score = tl.where(may, score, float("-inf"))
     bits = score.to(tl.uint32, bitcast=True)
-    key = tl.where((bits >> 31) != 0, ~bits, bits | 0x80000000) >> (32 - BITS)
+    key = tl.where((bits >> 31) != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000) >> (32 - BITS)
     least = tl.full((), 0, tl.uint32)
     step = tl.full((), 1, tl.uint32) << (BITS - 1)
     for _ in range(BITS):
