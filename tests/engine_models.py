@@ -4,6 +4,7 @@ The recognizer tells how much it heard; the Thinker does what the last user mess
 20 frames of constant samples whose value is the word's `start_char` + 1, so that a test knows whose sound it holds.
 """
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from voice_agent.audio import Samples
-from voice_agent.engine.messages import SpokenWord, Think
+from voice_agent.engine.messages import HeardWord, SpokenWord, Think
 from voice_agent.engine.runtime import (
     FrameWord,
     Latents,
@@ -37,9 +38,12 @@ class Ears:
             time.sleep(0.2)
         return f"{len(samples)} samples", language or "en"
 
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        return [HeardWord(text, 0.0, len(samples) / 16_000)]
+
 
 class Script:
-    """Commands in the last user message: say, forever, stall, tool, nothing, raise, refuse, prompt."""
+    """Commands in the last user message: say, forever, stall, tool, raise, hoard, family, refuse, prompt."""
 
     def __init__(self, context_tokens: int) -> None:
         self.context_tokens = context_tokens
@@ -64,6 +68,10 @@ class Script:
                 return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
             case "raise":
                 raise RuntimeError("the secret transcript")
+            case "hoard":
+                words = [str(len(bytearray(1 << 60)))]
+            case "family":
+                words = [str(subprocess.Popen(["sleep", "600"]).pid)]
             case "refuse":
                 raise EngineError("cannot now", code="cannot", retryable=True)
             case "prompt":

@@ -58,15 +58,15 @@ def speech_spec(folder: str = "models", **limits: Any) -> EngineSpec:
     )
 
 
-def process_engine(spec: EngineSpec, name: str = "test") -> EngineProcess:
+def process_engine(spec: EngineSpec, name: str = "test", *, warm_spare: bool = False) -> EngineProcess:
     """The real thing, not yet started."""
-    return EngineProcess(name, spec, MonotonicClock(), command=CHILD)
+    return EngineProcess(name, spec, MonotonicClock(), command=CHILD, warm_spare=warm_spare)
 
 
 @contextlib.asynccontextmanager
-async def running(spec: EngineSpec) -> AsyncGenerator[EngineProcess]:
+async def running(spec: EngineSpec, *, warm_spare: bool = False) -> AsyncGenerator[EngineProcess]:
     """The real thing, started, and closed at the end."""
-    engine = process_engine(spec)
+    engine = process_engine(spec, warm_spare=warm_spare)
     await engine.start()
     try:
         yield engine

@@ -317,7 +317,7 @@ class FakeEngine:
     async def submit(self, request: Request) -> AsyncGenerator["_Stream"]:
         """Work on the request as a task until its end or the end of the block."""
         if self.dead:
-            raise EngineDied("no engine is up", retryable=True)
+            raise EngineDied("no engine is up")
         self.requests.append(request)
         stream = self._streams[request.request_id] = _Stream(self, request.request_id)
         work = asyncio.create_task(self._work(request, stream))

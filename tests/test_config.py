@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,3 +106,17 @@ def test_values_that_cannot_be_are_refused_by_name(tmp_path: Path, text: str, fi
 
 def test_variables_of_the_bench_are_no_settings() -> None:
     assert load_config(None, {"VOICE_AGENT_API_KEY": "x"}).server.api_keys == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"server": {"workers": 2}}, "server.workers: 2 server processes would each load every model"),
+        ({"talker": {"max_jobs": 0}}, "talker.max_jobs: 0 is not between"),
+        ({"engines": {"speech": {"job_gb": -1.0}}}, r"engines\.speech\.job_gb"),
+        ({"engines": {"nose": {}}}, "engines.nose: no such setting"),
+    ],
+)
+def test_settings_of_engines_that_cannot_be_are_refused(flags: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        load_config(environment={}, flags=flags)

@@ -27,14 +27,8 @@ from tests.engine_rig import (
 )
 from voice_agent.clock import NS_PER_S, MonotonicClock
 from voice_agent.engine.messages import Speak
-from voice_agent.engine.supervisor import (
-    FIRST_DELAY_S,
-    LONGEST_DELAY_S,
-    RESTARTS,
-    WINDOW_S,
-    EngineProcess,
-    RestartBudget,
-)
+from voice_agent.engine.restarts import FIRST_DELAY_S, LONGEST_DELAY_S, RESTARTS, WINDOW_S, RestartBudget
+from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
 pytestmark = pytest.mark.process

@@ -47,7 +47,7 @@ def test_every_model_states_licence_terms_and_languages(model: Model):
 def test_parts_are_joined_in_numeric_order(model: Model):
     for file in model.files:
         numbers = [
-            int(re.findall(r"part(\d+)$", part.wheel.distribution)[0])
+            int(re.findall(r"(\d+)$", part.wheel.distribution)[0])
             for part in file.parts[:99]
             if len(file.parts) > 1
         ]

@@ -67,7 +67,9 @@ def test_noise_is_told_from_speech(heard: Heard, speech: bool) -> None:
     ("heard", "speech"),
     [
         (Heard("Yeah.", "en", -0.9, 0.77), True),  # measured, like all of these
-        (Heard("and on", "en", -1.63, 0.78), True),
+        (Heard("Stop.", "en", -1.06, 0.48), True),
+        (Heard("Che", "en", -3.42, 0.32), False),  # "Sure.", not understood
+        (Heard("I'll...", "en", -1.59, 0.53), False),  # "Oh."
         (Heard("I'm sorry.", "en", -2.11, 0.76), False),  # a long breath
         (Heard("I'm", "en", -2.65, 0.9), False),
         (Heard("uh uh uh uh uh uh", "en", -0.78, 0.78), False),

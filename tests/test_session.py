@@ -353,6 +353,23 @@ async def test_an_engine_failure_before_any_sound_is_tried_once_more() -> None:
         assert [(e.status, e.text) for e in rig.of(ReplyDone)] == [("completed", "Here I am.")]
 
 
+@pytest.mark.parametrize(("temperature", "status"), [(0.0, "completed"), (0.7, "failed")])
+async def test_what_was_shown_but_not_played_is_tried_again_if_the_words_will_be_the_same(
+    temperature: float, status: str
+) -> None:
+    clock = ManualClock()
+    broken_off = ["Here ", Wait(300), Fail("died", retryable=True)]
+    settings = SessionSettings(instructions="", voice="", temperature=temperature)
+    thinker = FakeEngine(clock, says=[broken_off, "Here I am."])
+    async with Rig(clock=clock, thinker=thinker, settings=settings) as rig:
+        await rig.say(800)
+        await rig.wait(4000)
+        done = rig.of(ReplyDone)
+        assert [e.status for e in done] == [status]
+        assert "".join(e.delta for e in rig.of(ReplyText)) == done[0].text
+        assert done[0].text == ("Here I am." if status == "completed" else "Here ")
+
+
 async def test_a_recognizer_that_fails_says_so_and_no_reply_is_made() -> None:
     clock = ManualClock()
     async with Rig(clock=clock, recognizer=FakeEngine(clock, hears=[[Fail("deaf")], "What is it?"])) as rig:

@@ -7,7 +7,13 @@ from voice_agent.turn.loudness import Loudness
 from voice_agent.turn.wording import is_backchannel, is_open_ended, is_whole_question
 
 RULES = BargeInRules(
-    hold_ms=150, verdict_ms=600, surely_speech_ms=700, longest_backchannel_ms=450, aside_db=9, settle_ms=250
+    hold_ms=150,
+    verdict_ms=600,
+    surely_speech_ms=700,
+    surely_not_listening_ms=1050,
+    longest_backchannel_ms=450,
+    aside_db=9,
+    settle_ms=250,
 )
 
 
@@ -35,6 +41,16 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
         (Evidence(500, 300, False, "stop that", -12), Verdict.BACKCHANNEL),
         (Evidence(900, 300, True, None, -6), Verdict.INTERRUPT),
+        (Evidence(800, 650, True, None, first_words="Oh,"), None),  # "oh, I see" goes on
+        (Evidence(1050, 900, True, None, first_words="Oh,"), Verdict.INTERRUPT),
+        (Evidence(640, 610, False, None, first_words="Yeah, yeah"), Verdict.BACKCHANNEL),
+        (
+            Evidence(640, 500, False, None, first_words="Yeah, yeah"),
+            None,
+        ),  # all its words are about to be known
+        (Evidence(800, 610, True, None, first_words="What time"), Verdict.INTERRUPT),
+        (Evidence(600, 610, True, None, first_words=""), Verdict.INTERRUPT),
+        (Evidence(600, 500, False, "Okay but", first_words="Okay"), Verdict.INTERRUPT),
     ],
 )
 def test_verdict(evidence: Evidence, verdict: Verdict | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from voice_agent import __version__
 from voice_agent.config import Config, describe, load_config
-from voice_agent.errors import VoiceAgentError
+from voice_agent.errors import ConfigError, VoiceAgentError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = _command(commands, "serve", _serve, "serve the page and the API")
     serve.add_argument("--host", help="address to listen on")
     serve.add_argument("--port", type=int, help="TCP port")
+    serve.add_argument("--workers", type=int, help="1: more server processes are refused")
     serve.add_argument("--served-model-name", help="the model name clients see")
     serve.add_argument("--tls-cert", help="PEM certificate chain")
     serve.add_argument("--tls-key", help="PEM private key")
@@ -54,6 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     models = _command(commands, "models", _models, "what weights are there, and on what terms")
     models.add_argument("action", nargs="?", choices=["list", "pull"], default="list")
     models.add_argument("names", nargs="*", help="model names; the profile's by default")
+
+    engine = _command(commands, "engine", _engine, "see, restart or stop an engine of a running server")
+    engine.add_argument("order", choices=["list", "restart", "stop"])
+    engine.add_argument("name", nargs="?", default="", help="thinker or speech")
+    engine.add_argument(
+        "--url", default="", help="the server; by default the one this configuration describes"
+    )
 
     _command(commands, "check", _check, "self test without a microphone")
     _command(commands, "config", _config, "print the configuration with every field's meaning")
@@ -72,7 +80,7 @@ def _command(commands: Any, name: str, run: Any, help_text: str) -> argparse.Arg
 
 def _load(options: argparse.Namespace) -> Config:
     given = vars(options)
-    names = ("host", "port", "served_model_name", "tls_cert", "tls_key")
+    names = ("host", "port", "workers", "served_model_name", "tls_cert", "tls_key")
     flags: dict[str, Any] = {"server": {n: given[n] for n in names if given.get(n) is not None}}
     if options.profile:
         flags["profile"] = options.profile
@@ -105,6 +113,14 @@ def _pull(config: Config, names: list[str]) -> int:
     from voice_agent.models.report import pull
 
     return pull(store_of(config), names or model_names(config), sys.stderr)
+
+
+def _engine(options: argparse.Namespace) -> int:
+    from voice_agent.operate import operate
+
+    if options.order != "list" and not options.name:
+        raise ConfigError("name: which engine? `voice-agent engine list` shows them")
+    return operate(_load(options), options.url, options.order, options.name, _tell)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ Samples = NDArray[np.int16]  # [T] mono
 MODEL_RATE_HZ = 16_000  # what VAD, end of turn and recognizers hear
 OPUS_RATE_HZ = 48_000  # RFC 7587: Opus over RTP counts in 48 kHz
 FRAME_MS = 20  # one Opus packet
+WIRE_RATE_HZ = 24_000  # OpenAI's pcm16, and what sound files are written at
+
+AudioFormat = Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]  # of sound files that are given out
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,17 @@ class ServerConfig:
     port: int = setting("TCP port of page and API.", 8000)
     served_model_name: str = setting("The model name clients see and send.", "voice-agent")
     api_keys: tuple[str, ...] = setting("Bearer keys that are accepted. Empty: any, on loopback only.", ())
+    operator_keys: tuple[str, ...] = setting(
+        "Bearer keys for /operator/ (restart or stop an engine). Empty: only without api_keys, from this machine.",
+        (),
+    )
     allowed_origins: tuple[str, ...] = setting("Web origins besides our own whose pages may call us.", ())
     tls_cert: str = setting("PEM certificate chain; with tls_key the server speaks HTTPS.", "")
     tls_key: str = setting("PEM private key for tls_cert.", "")
+    workers: int = setting("Server processes. One: each would load every model.", 1)
+    max_requests: int = setting(
+        "Chat completions, speeches and transcriptions in hand at once; more get 503 with Retry-After.", 16
+    )
     drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
 
 
@@ -79,7 +87,10 @@ class RecognizerConfig:
 class ThinkerConfig:
     """The LLM."""
 
-    family: str = setting("Model family: llama, remote (an OpenAI-compatible url) or scripted.", "llama")
+    family: str = setting(
+        "Model family: llama, vllm (any Hugging Face folder or name), remote (an OpenAI-compatible url) or scripted.",
+        "llama",
+    )
     model: str = setting(
         "A name that `voice-agent models` lists, a folder, or the remote model's name.", "qwen2.5-coder-0.5b"
     )
@@ -91,6 +102,12 @@ class ThinkerConfig:
     context_tokens: int = setting("Longest context; older turns are cut whole.", 4096)
     max_output_tokens: int = setting("Longest answer.", 512)
     temperature: float = setting("0 is greedy.", 0.0)
+    sees: bool = setting(
+        "Whether it takes images (image_url parts); of a remote one you have to say so.", False
+    )
+    hears: bool = setting(
+        "Whether it takes sound (input_audio parts); else the recognizer writes it down.", False
+    )
     stall_s: float = setting("A Thinker that gives nothing for so long is given up.", 20.0)
     options: dict[str, Any] = table("Further options of the family.")
 
@@ -99,12 +116,41 @@ class ThinkerConfig:
 class TalkerConfig:
     """Text to speech: Talker and VoiceBox."""
 
-    family: str = setting("Model family: piper or scripted (a tone for each word).", "piper")
+    family: str = setting("Model family: piper, kokoro or scripted (a tone for each word).", "piper")
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
     voice: str = setting("Voice within the model; empty takes its first.", "")
     threads: int = setting("CPU threads.", 1)
+    max_jobs: int = setting("Replies rendered at once; the rest wait in order, then get 'busy'.", 32)
+    queued_jobs: int = setting("Replies that may wait to be rendered.", 64)
+    job_wait_s: float = setting("How long each may wait.", 5.0)
+    aliases: dict[str, Any] = table(
+        "More names for voices: alias to voice ('' is the default, which OpenAI's names and preset_spk_1 mean)."
+    )
     latency_first: bool = setting("Smallest chunks first (true) or whole sentences with full context.", True)
     options: dict[str, Any] = table("Further options of the family.")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """One engine process: where it runs, and what it takes of its GPUs (figures as measured for the model)."""
+
+    devices: tuple[int, ...] = setting("GPUs, counted as nvidia-smi does. Empty: the CPU.", ())
+    warm_spare: bool = setting(
+        "Keep a second process ready, which serves at once if the first one dies. Takes its memory twice.",
+        False,
+    )
+    weights_gb: float = setting("GPU memory of the weights; 0 takes the size of their files.", 0.0)
+    work_gb: float = setting("GPU memory of CUDA context, graphs and working memory, on each GPU.", 3.0)
+    cache_gb: float = setting("Least KV cache on each GPU; it takes whatever is left.", 4.0)
+    job_gb: float = setting("GPU memory of one reply in the VoiceBox.", 0.05)
+
+
+@dataclass(frozen=True)
+class EnginesConfig:
+    """The engine processes."""
+
+    thinker: EngineConfig = field(default_factory=EngineConfig)
+    speech: EngineConfig = field(default_factory=EngineConfig)
 
 
 @dataclass(frozen=True)
@@ -141,6 +187,9 @@ class TurnConfig:
     longest_ms: int = setting("A turn is cut here: the recognizer hears 30 s at once.", 28_000)
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
     surely_speech_ms: int = setting("Speech over a reply that is no backchannel any more.", 700)
+    surely_not_listening_ms: int = setting(
+        "The same for speech that begins like a sound of listening: 'oh, I see' takes a second.", 1050
+    )
     longest_backchannel_ms: int = setting(
         "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
     )
@@ -190,14 +239,15 @@ class ModelsConfig:
 class Config:
     """Everything; `profile` chooses the defaults of the model sections."""
 
-    profile: Literal["cpu", "cpu-small", "scripted"] = setting(
-        "cpu, cpu-small (240 MB, for CI) or scripted (no models).", "cpu"
+    profile: Literal["cpu", "cpu-small", "gpu-cascade", "scripted"] = setting(
+        "cpu, cpu-small (240 MB, for CI), gpu-cascade (the Thinker on vLLM) or scripted (no models).", "cpu"
     )
     server: ServerConfig = field(default_factory=ServerConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
     recognizer: RecognizerConfig = field(default_factory=RecognizerConfig)
     thinker: ThinkerConfig = field(default_factory=ThinkerConfig)
     talker: TalkerConfig = field(default_factory=TalkerConfig)
+    engines: EnginesConfig = field(default_factory=EnginesConfig)
     turn: TurnConfig = field(default_factory=TurnConfig)
     ice: IceConfig = field(default_factory=IceConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
@@ -206,6 +256,10 @@ class Config:
 PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {},
     "cpu-small": {"thinker": {"model": "smollm2-135m"}},
+    "gpu-cascade": {
+        "session": {"max_sessions": 64},
+        "thinker": {"family": "vllm", "model": "Qwen/Qwen3-8B", "context_tokens": 8192},
+    },
     "scripted": {
         "recognizer": {"family": "scripted", "model": ""},
         "thinker": {"family": "scripted", "model": ""},
@@ -249,7 +303,9 @@ def describe(value: Any, path: str = "") -> str:
         if is_dataclass(current):
             tables.append(f"\n[{path}{item.name}]\n{describe(current, f'{path}{item.name}.')}")
             continue
-        secret = item.name in {"api_keys", "api_key", "turn_secret", "credential"} and current
+        secret = (
+            item.name in {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"} and current
+        )
         shown = "..." if secret else current
         lines += [f"# {item.metadata['doc']}", f"{item.name} = {_toml(shown)}"]
     return "\n".join(lines + tables)
@@ -369,6 +425,12 @@ def _checked(config: Config) -> Config:
     _in_range("thinker.threads", config.thinker.threads, 0, 1024)
     _in_range("recognizer.threads", config.recognizer.threads, 1, 1024)
     _in_range("talker.threads", config.talker.threads, 1, 1024)
+    _in_range("talker.max_jobs", config.talker.max_jobs, 1, 10_000)
+    _in_range("talker.queued_jobs", config.talker.queued_jobs, 0, 10_000)
+    _in_range("talker.job_wait_s", config.talker.job_wait_s, 0, 3600)
+    for engine in ("thinker", "speech"):
+        for name in ("weights_gb", "work_gb", "cache_gb", "job_gb"):
+            _in_range(f"engines.{engine}.{name}", getattr(getattr(config.engines, engine), name), 0, 100_000)
     _in_range("turn.longest_ms", config.turn.longest_ms, 1000, 28_000)
     for section, value in (("turn", config.turn), ("session", config.session), ("server", config.server)):
         for item in fields(value):
@@ -376,6 +438,11 @@ def _checked(config: Config) -> Config:
                 _in_range(f"{section}.{item.name}", getattr(value, item.name), 0, 1_000_000)
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
+    if server.workers != 1:
+        raise ConfigError(
+            f"server.workers: {server.workers} server processes would each load every model and know nothing of each "
+            "other's calls; one process serves them all, so leave it at 1"
+        )
     if bool(server.tls_cert) != bool(server.tls_key):
         raise ConfigError("server.tls_cert and server.tls_key: both or neither")
     if not server.api_keys and not is_loopback(server.host):

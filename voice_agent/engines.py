@@ -13,14 +13,24 @@ from pathlib import Path
 
 from voice_agent.clock import Clock
 from voice_agent.config import Config
-from voice_agent.engine.runtime import EngineSpec, RecognizerOptions, TalkerOptions, ThinkerOptions
+from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine
+from voice_agent.engine.client import EngineClient
+from voice_agent.engine.runtime import (
+    EngineLimits,
+    EngineSpec,
+    RecognizerOptions,
+    TalkerOptions,
+    ThinkerOptions,
+)
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder
+from voice_agent.placing import place
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 
-THINKER_NICE = 2  # an LLM takes every core there is: media and first sound go a little before it
+VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
+THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,7 @@ class Engines:
     thinker_process: EngineProcess
     speech_process: EngineProcess
     thinker: Thinker
+    talker: EngineClient  # the speech engine behind its admission
 
     def reasons(self) -> list[str]:
         """Why not ready; empty when ready."""
@@ -62,7 +73,7 @@ def model_names(config: Config) -> list[str]:
     """Names of the pinned models that the configuration needs, ears included."""
     chosen = [
         config.recognizer.model if config.recognizer.family != "scripted" else "",
-        config.thinker.model if config.thinker.family not in {"scripted", "remote"} else "",
+        config.thinker.model if config.thinker.family not in {"scripted", "remote", "vllm"} else "",
         config.talker.model if config.talker.family != "scripted" else "",
     ]
     return ["silero-vad", "smart-turn", *(name for name in chosen if name and not _is_path(name))]
@@ -85,7 +96,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
     threads = thinker.threads or os.cpu_count() or 2
     options = ThinkerOptions(
         thinker.family,
-        folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else "",
+        _thinker_folder(config, store),
         threads,
         thinker.context_tokens,
         thinker.options,
@@ -101,9 +112,19 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         ),
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
-        nice=THINKER_NICE,
+        nice=0 if thinker.family == "vllm" else THINKER_NICE,
+        has_children=thinker.family == "vllm",
         env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
+        limits=EngineLimits(start_s=VLLM_START_S) if thinker.family == "vllm" else EngineLimits(),
     )
+
+
+def _thinker_folder(config: Config, store: Store) -> str:
+    """Where the Thinker's weights lie; vLLM finds a Hugging Face name itself."""
+    thinker = config.thinker
+    if thinker.family == "vllm":
+        return str(Path(thinker.model).expanduser())
+    return folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else ""
 
 
 def speech_spec(config: Config, store: Store) -> EngineSpec:
@@ -129,18 +150,32 @@ async def running_engines(
 ) -> AsyncGenerator[Engines]:
     """Start both engines; yields before they are ready (see Engines.reasons), ends them on exit."""
     async with AsyncExitStack() as stack:
-        thinker_process = EngineProcess(
-            "thinker", thinker_spec(config, store), clock, on_loading=lambda stage: tell(f"loading {stage}")
-        )
-        speech_process = EngineProcess(
-            "speech", speech_spec(config, store), clock, on_loading=lambda stage: tell(f"loading {stage}")
+        placing = place(config, _weights(config, store), tell)
+        stack.callback(placing.close)
+        thinker_process, speech_process = (
+            EngineProcess(
+                name,
+                placing.applied(name, spec),
+                clock,
+                on_loading=lambda stage: tell(f"loading {stage}"),
+                warm_spare=engine.warm_spare,
+            )
+            for name, spec, engine in (
+                ("thinker", thinker_spec(config, store), config.engines.thinker),
+                ("speech", speech_spec(config, store), config.engines.speech),
+            )
         )
         for process in (thinker_process, speech_process):
             stack.push_async_callback(process.close)
         thinker: Thinker = EngineThinker(thinker_process)
         if config.thinker.family == "remote":
             thinker = await stack.enter_async_context(_remote(config, clock))
-        yield Engines(thinker_process, speech_process, thinker)
+        talker = config.talker
+        limits = AdmissionLimits(
+            placing.jobs("speech", talker.max_jobs), talker.queued_jobs, talker.job_wait_s
+        )
+        admitted = AdmittedEngine(speech_process, Admission(limits, clock))
+        yield Engines(thinker_process, speech_process, thinker, admitted)
 
 
 async def start_engines(engines: Engines, config: Config) -> None:
@@ -154,6 +189,20 @@ async def start_engines(engines: Engines, config: Config) -> None:
     voices = engines.voices("")
     if config.talker.voice and config.talker.voice not in voices:
         raise ConfigError(f"talker.voice: {config.talker.voice!r} is none of {', '.join(voices)}")
+
+
+def _weights(config: Config, store: Store) -> dict[str, str]:
+    """Where each engine's weights lie, as far as they are folders."""
+    models: dict[str, tuple[str, Role]] = {
+        "thinker": (config.thinker.model, "thinker"),
+        "speech": (config.talker.model, "talker"),
+    }
+    devices = {"thinker": config.engines.thinker.devices, "speech": config.engines.speech.devices}
+    return {
+        name: folder_of(store, model, role)
+        for name, (model, role) in models.items()
+        if devices[name] and (_is_path(model) or model in MODELS)
+    }
 
 
 def _remote(config: Config, clock: Clock) -> RemoteThinker:

@@ -13,7 +13,9 @@ VoiceAgentError
     ├── EngineDied          its process ended
     ├── EngineStartFailed   it never got ready
     ├── EngineStalled       it gave nothing for too long
-    └── UnsupportedLanguage the voice cannot speak this text
+    ├── UnsupportedLanguage the voice cannot speak this text
+    ├── SharedMemoryError   blocks cannot be shared between processes here
+    └── SlotStale           a block was given back before it was read
 
 `code` is what goes over the wire; nobody parses the text.
 """
@@ -117,3 +119,15 @@ class UnsupportedLanguage(EngineError):
     """The chosen voice cannot speak the text's language; captions are still sent."""
 
     code = "unsupported_language"
+
+
+class SharedMemoryError(EngineError):
+    """Memory for blocks between processes cannot be had; the text says what is missing."""
+
+    code = "shared_memory"
+
+
+class SlotStale(EngineError):
+    """A reference to a block whose slot was given back or used again; its rows are gone."""
+
+    code = "slot_stale"

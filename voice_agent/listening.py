@@ -148,6 +148,10 @@ class Listener:
         """The turn's sound from before its onset to a little after `until_sample`."""
         return self._sound(min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ)))
 
+    def turn_samples_so_far(self) -> Samples:
+        """The turn's sound from before its onset to now."""
+        return self._sound(self._end_sample)
+
     def _sound(self, end: int) -> Samples:
         pieces = [_cut(frame, self._turn_first, end) for frame, _ in self._frames]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)

@@ -70,6 +70,7 @@ class ReplyRun:
         self.metadata: dict[str, str] | None = None
         self._rate_hz = 0
         self._wrote_sound = False
+        self._told_chars = 0
         self._stopped = False
         self._unspoken: UnsupportedLanguage | None = None
 
@@ -82,7 +83,7 @@ class ReplyRun:
         self.text_so_far += delta
         self.heard.add_text(delta)
         if self.live.is_set():
-            self._ports.emit(ReplyText(self.reply_id, delta))
+            self._tell_text()
 
     async def sound(self, pcm: PcmChunk) -> None:
         """Take sound; waits until the reply is live and the output has room."""
@@ -129,8 +130,7 @@ class ReplyRun:
         self.timeline.reply_id = self.reply_id
         emit(ReplyStarted(self.reply_id, turn_id, self.metadata, self._ask.speak is None))
         self.live.set()
-        if self.text_so_far:
-            emit(ReplyText(self.reply_id, self.text_so_far))
+        self._tell_text()
         for call in self.tool_calls:
             self._tell_call(call)
         self._tell_unspoken()
@@ -176,10 +176,17 @@ class ReplyRun:
         try:
             return await self._ports.cascade.run(self._ask, self)
         except EngineError as error:
-            if not error.retryable or self._wrote_sound or self.text_so_far:
+            if not error.retryable or not self._may_start_over():
                 raise
             logger.warning("reply %s: trying again after %s", self.reply_id, error.code)
+            self.text_so_far, self.heard, self._unspoken = "", HeardText(), None
             return await self._ports.cascade.run(self._ask, self)
+
+    def _may_start_over(self) -> bool:
+        """Whether nothing was played or called, and what was shown will be written again word for word."""
+        think = self._ask.think
+        same_words = isinstance(think, str) or think.temperature == 0
+        return not self._wrote_sound and not self.tool_calls and (same_words or not self._told_chars)
 
     async def _play_out(self) -> None:
         """Wait for the last sample to leave."""
@@ -207,6 +214,12 @@ class ReplyRun:
         self.timeline.status = status
         self.timeline.text = self.text_so_far
         self._ports.emit(ReplyDone(self.reply_id, status, self.text_so_far, reason, error, usage))
+
+    def _tell_text(self) -> None:
+        """Show what was not shown yet; of a second attempt only what is new."""
+        if delta := self.text_so_far[self._told_chars :]:
+            self._told_chars += len(delta)
+            self._ports.emit(ReplyText(self.reply_id, delta))
 
     def _tell_unspoken(self) -> None:
         if self._unspoken:

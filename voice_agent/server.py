@@ -20,6 +20,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from signaling.calls import Call, CallLimits, CallRegistry, CallRequest
 from signaling.ice import IceServer, IceServers
@@ -27,6 +28,7 @@ from signaling.routes import create_signaling_routes
 from signaling.seats import Seats
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
+from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
@@ -34,7 +36,9 @@ from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
 from voice_agent.errors import BusyError, ConfigError
 from voice_agent.events import SessionSettings
+from voice_agent.http_surface import create_request_routes
 from voice_agent.listening import Ears
+from voice_agent.loop_lag import LoopLag
 from voice_agent.media.echo import EchoCanceller, PlayedSound
 from voice_agent.media.end_of_turn import EndOfTurn
 from voice_agent.media.peer import Peer, PeerLimits
@@ -87,7 +91,7 @@ class Agent:
         self._clock = clock
         self._cascade = Cascade(
             engines.thinker,
-            engines.speech_process,
+            engines.talker,
             PassThrough,
             clock,
             lambda: engines.languages,
@@ -95,6 +99,13 @@ class Agent:
         )
         # relaying is the client's side only: a server that can be reached needs no TURN for itself
         self._stun = [s for s in config.ice.servers if all(url.startswith("stun:") for url in s.urls)]
+
+    def request_routes(self) -> list[BaseRoute]:
+        """The routes of what needs no session."""
+        ears = self._ears
+        return create_request_routes(
+            self._config, self._engines, lambda: Vad(ears.silero), ears.detector_thread, self._clock
+        )
 
     def reasons(self) -> list[str]:
         """Why no call can be taken; empty when ready."""
@@ -175,8 +186,12 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             limits = CallLimits(connect_timeout_s=config.session.connect_timeout_s)
             seats = Seats(config.session.max_sessions, clock)
             registry = CallRegistry(agent.create_call, seats, clock, limits)
-            server = uvicorn.Server(_uvicorn_config(config, create_app(app_parts(config, agent, registry))))
-            await _run(config, engines, registry, server, listening, tell)
+            lag = LoopLag(clock)
+            parts = app_parts(config, agent, registry)
+            app = create_app(replace(parts, routes=[*parts.routes, *operator_routes(config, engines, lag)]))
+            server = uvicorn.Server(_uvicorn_config(config, app))
+            async with _measured(lag):
+                await _run(config, engines, registry, server, listening, tell)
     finally:
         ears.close()
         listening.close()
@@ -186,12 +201,31 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry) -> AppParts:
     """What the HTTP application is made of."""
     own_names = () if config.server.host in {"0.0.0.0", "::"} else (config.server.host,)
     return AppParts(
-        routes=create_signaling_routes(registry, ice_servers(config)),
+        routes=[*create_signaling_routes(registry, ice_servers(config)), *agent.request_routes()],
         readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
         model_name=config.server.served_model_name,
         access=Access(config.server.api_keys, config.server.allowed_origins, own_names),
         lifespan=_lifespan(registry),
+        operators=Access(config.server.operator_keys, config.server.allowed_origins, own_names),
     )
+
+
+def operator_routes(config: Config, engines: Engines, lag: LoopLag) -> list[BaseRoute]:
+    """What operators may do; nothing where clients have keys and operators none: a client is no operator."""
+    if config.server.api_keys and not config.server.operator_keys:
+        return []
+    processes = {"thinker": engines.thinker_process, "speech": engines.speech_process}
+    return create_operator_routes(processes, lag.summary)
+
+
+@asynccontextmanager
+async def _measured(lag: LoopLag) -> AsyncGenerator[None]:
+    probe = asyncio.create_task(lag.run(), name="loop lag")
+    try:
+        yield
+    finally:
+        probe.cancel()
+        await asyncio.gather(probe, return_exceptions=True)
 
 
 def _lifespan(registry: CallRegistry) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:

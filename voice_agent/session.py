@@ -290,17 +290,22 @@ class VoiceSession:
             self._do(Event.OVERLAP)
         if machine.reply is Reply.HELD:
             since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
-            text = self._turns.current.text if self._turns.current else None
+            self._turns.listen_in(speech_ms)
+            turn = self._turns.current
             loudness_db = self._listener.loudness.relative_db
             evidence = Evidence(
                 speech_ms,
                 since_ms,
                 self._endpointer.speaking,
-                text,
+                turn.text if turn else None,
                 loudness_db,
                 self._endpointer.silence_ms,
+                turn.first_words if turn else None,
             )
-            self._carry_out(decide(evidence, self._barge_in))
+            verdict = decide(evidence, self._barge_in)
+            if verdict:
+                logger.info("session %s: %s", self.session_id, evidence.described)
+            self._carry_out(verdict)
 
     def _end_late_turn(self, *, forced: bool = False) -> None:
         """End the turn whose end had to wait for a verdict; who speaks again (`forced`) means to interrupt."""

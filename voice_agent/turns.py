@@ -5,6 +5,7 @@ that the user spoke on after is thrown away. Knows no reply: the session asks it
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -29,10 +30,13 @@ from voice_agent.listening import Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.turn.endpoint import Pause, TurnEnd
 
+logger = logging.getLogger(__name__)
+
 RECOGNIZER_LIMIT_S = 15.0  # a 28 s turn takes 6 s on a busy laptop; after that nobody waits for an answer
 LONGEST_PIECE_SAMPLES = 28 * MODEL_RATE_HZ
 CUT_SEARCH_SAMPLES = 4 * MODEL_RATE_HZ
 QUIET_SAMPLES = MODEL_RATE_HZ // 25  # 40 ms
+LISTEN_IN_MS = 350  # of speech over a reply: its first words are heard without waiting for a pause, and again
 COMMIT = "commit"  # why a turn ended: the client said so, and no voice detector has a word in it
 
 
@@ -58,7 +62,8 @@ class UserTurn:
 
     State: `pause` the one being judged; `text` the words up to it (None while unknown); `probability` that it ends
     the turn; `announced` whether the client knows that speech began; `committed` once it is over, `by_client` if the
-    client said so; `tasks` what runs for the present pause.
+    client said so; `first_words` of speech without a pause yet, heard after `listened_ms` of it; `tasks` what runs
+    for the present pause.
     """
 
     turn_id: str
@@ -72,6 +77,8 @@ class UserTurn:
     by_client: bool = False
     error: EngineError | None = None
     audio_seconds: float = 0.0
+    first_words: str | None = None
+    listened_ms: float = 0.0
     tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     def forget_pause(self) -> None:
@@ -141,6 +148,14 @@ class Turns:
         turn.timeline.voiced_ns = self._ports.listener.arrival_ns(pause.last_voiced_sample - 1)
         turn.timeline.stamps_ns["vad"] = self._ports.clock.now_ns()
         self._begin(turn, pause, judge=judge)
+
+    def listen_in(self, speech_ms: float) -> None:
+        """Hear the first words of speech that goes on over a reply: what it is must be known before it pauses."""
+        turn = self.current
+        if not turn or turn.pause or turn.working or speech_ms < turn.listened_ms + LISTEN_IN_MS:
+            return
+        turn.listened_ms = speech_ms
+        turn.tasks.append(self._ports.spawn(self._hear_first_words(turn)))
 
     def drop_ahead(self) -> None:
         """The user went on."""
@@ -212,6 +227,18 @@ class Turns:
             text, turn.error = "", error
         turn.text = text
         self._ports.listener.endpointer.understood(pause.number, text)
+        self._ports.understood(turn)
+
+    async def _hear_first_words(self, turn: UserTurn) -> None:
+        limit_ns = self._ports.clock.now_ns() + int(RECOGNIZER_LIMIT_S * NS_PER_S)
+        samples = self._ports.listener.turn_samples_so_far()
+        try:
+            turn.first_words = await within(
+                self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples)
+            )
+        except (TimeoutError, EngineError) as error:
+            logger.info("turn %s: its first words are not known: %s", turn.turn_id, error)
+            return
         self._ports.understood(turn)
 
     async def _transcribe(self, turn_id: str, samples: Samples) -> str:

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from voice_agent.api.auth import Access, AccessGate
 from voice_agent.api.health import Readiness, create_health_routes
 from voice_agent.api.http_errors import RequestIds, exception_handlers
+from voice_agent.api.operators import PREFIX as OPERATORS
 from voice_agent.api.page import create_page_routes, find_page
 
 ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-OpenAI-Agents-SDK", "OpenAI-Beta", "If-Match")
@@ -36,6 +37,7 @@ class AppParts:
     access: Access = field(default_factory=Access)
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
     page: Path | None = None
+    operators: Access = field(default_factory=Access)  # who may call what is under /operator/
 
 
 def create_app(parts: AppParts) -> Starlette:
@@ -57,6 +59,7 @@ def create_app(parts: AppParts) -> Starlette:
         )
         middleware.append(cors)
     middleware.append(Middleware(AccessGate, access=parts.access))
+    middleware.append(Middleware(AccessGate, access=parts.operators, prefix=OPERATORS))
     return Starlette(
         routes=routes,
         middleware=middleware,

@@ -32,16 +32,17 @@ class Access:
 
 
 class AccessGate:
-    """ASGI middleware before everything under /v1; the page and the health checks are open."""
+    """ASGI middleware before everything under a prefix; the page and the health checks are open."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, prefix: str = "/v1/") -> None:
         self._app = app
+        self._prefix = prefix
         self._access = access
         self._digests = [hashlib.sha256(key.encode()).digest() for key in access.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or answer it with 401 or 403."""
-        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
             try:
                 self._check(scope, Headers(scope=scope))
             except HTTPException as refusal:

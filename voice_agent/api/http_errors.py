@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
@@ -37,6 +37,15 @@ CODES = {
     415: "unsupported_media_type",
 }
 UNAVAILABLE_RETRY_S = 5
+HUNG_UP = 499  # nginx's word for a client that is gone
+ASKERS_FAULT = {  # what an engine refuses because of the request: asking again would not help
+    "context_length_exceeded",
+    "context_too_long",
+    "invalid_request",
+    "invalid_speed",
+    "unknown_voice",
+    "unsupported_language",
+}
 
 
 def exception_handlers() -> dict[Any, ExceptionHandler]:
@@ -49,6 +58,7 @@ def exception_handlers() -> dict[Any, ExceptionHandler]:
         RemoteProtocolError: _bad_request,
         MediaError: _bad_request,
         EngineError: _engine,
+        ClientDisconnect: _gone,
         Exception: _unexpected,
     }
 
@@ -115,9 +125,17 @@ def _bad_request(request: Request, error: Exception) -> Response:
 
 
 def _engine(request: Request, error: Exception) -> Response:
+    code = cast(EngineError, error).code
+    if code in ASKERS_FAULT:
+        return error_response(400, str(error), code)
     log.warning("an engine could not serve a request", exc_info=error)
     headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
     return error_response(503, str(error), cast(EngineError, error).code, headers=headers)
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    """The client went in the middle of its own body: nobody reads this, and no log need tell of it."""
+    return Response(status_code=HUNG_UP)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

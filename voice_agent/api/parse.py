@@ -12,7 +12,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
-from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch, Wire
+from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch
 from voice_agent.errors import RemoteProtocolError
 
 MAX_EVENT_CHARS = 256 * 1024
@@ -28,7 +28,7 @@ def read_object(text: str) -> dict[str, Any]:
         raise RemoteProtocolError("invalid_event", f"The event is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise RemoteProtocolError("invalid_event", "The event must be a JSON object with a 'type'.")
-    _refuse_odd_numbers(value)
+    refuse_odd_numbers(value)
     return cast(dict[str, Any], value)
 
 
@@ -40,7 +40,7 @@ def parse_event(value: dict[str, Any]) -> ClientEvent:
     if kind not in EVENTS:
         message = f"Unknown event type {kind[:64]!r}{_nearest(kind, list(EVENTS))}"
         raise RemoteProtocolError("invalid_value", message, "type")
-    return _validated(EVENTS[kind], value, "")
+    return validated(EVENTS[kind], value, "")
 
 
 def parse_session(text: str) -> SessionPatch:
@@ -51,13 +51,14 @@ def parse_session(text: str) -> SessionPatch:
         raise RemoteProtocolError(
             "invalid_json", f"The session cannot be read: {error}", "session"
         ) from error
-    return _validated(SessionPatch, {"type": "realtime"} | value, "session")
+    return validated(SessionPatch, {"type": "realtime"} | value, "session")
 
 
-M = typing.TypeVar("M", bound=Wire)
+M = typing.TypeVar("M", bound=BaseModel)
 
 
-def _validated(model: type[M], value: dict[str, Any], root: str) -> M:
+def validated(model: type[M], value: dict[str, Any], root: str = "") -> M:
+    """The model of a value; raises RemoteProtocolError that names the parameter by its path from `root`."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -65,7 +66,7 @@ def _validated(model: type[M], value: dict[str, Any], root: str) -> M:
 
 
 def _blame(
-    errors: list[ErrorDetails], model: type[Wire], value: dict[str, Any], root: str
+    errors: list[ErrorDetails], model: type[BaseModel], value: dict[str, Any], root: str
 ) -> RemoteProtocolError:
     """One error for the client: of a union's many complaints, the one that got furthest into the value."""
     error = max(errors, key=lambda one: len(_path(one["loc"], value)))
@@ -135,13 +136,13 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean '{found}'?" if found else "."
 
 
-def _refuse_odd_numbers(value: Any) -> None:
+def refuse_odd_numbers(value: Any) -> None:
     """Integers beyond 64 bits, infinities (and NaN), which no encoder behind us can write."""
     if isinstance(value, dict):
         for inner in cast(dict[str, Any], value).values():
-            _refuse_odd_numbers(inner)
+            refuse_odd_numbers(inner)
     elif isinstance(value, list):
         for inner in cast(list[Any], value):
-            _refuse_odd_numbers(inner)
+            refuse_odd_numbers(inner)
     elif isinstance(value, int | float) and not -(2**63) <= value < 2**63:
         raise RemoteProtocolError("invalid_event", "The event holds a number out of range.")

@@ -3,13 +3,18 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,speech,endpoint} [options]
+USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
   speech  first sound, gaps and capacity of a speech route under load, ours or another server's
   endpoint
-          how the end of turn's knobs trade false cut-offs against waiting; needs no server"""
+          how the end of turn's knobs trade false cut-offs against waiting; needs no server
+  handover
+          a step's hidden rows from one process to the other: queue, shared memory, CUDA IPC; needs no server
+  pcm     sound from the speech engine to the server: in the message, or through shared memory; needs no server
+  lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server
+  thinker what our engine path adds to vLLM called bare; needs a GPU and vLLM, no weights, no server"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,6 +31,22 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.endpoint import main as endpoint
 
         return endpoint(argv[1:])
+    if argv[:1] == ["handover"]:
+        from voice_agent.bench.handover import main as handover
+
+        return handover(argv[1:])
+    if argv[:1] == ["pcm"]:
+        from voice_agent.bench.pcm import main as pcm
+
+        return pcm(argv[1:])
+    if argv[:1] == ["lag"]:
+        from voice_agent.bench.lag import main as lag
+
+        return lag(argv[1:])
+    if argv[:1] == ["thinker"]:
+        from voice_agent.bench.thinker import main as thinker
+
+        return thinker(argv[1:])
     asked_for_help = argv[:1] in (["-h"], ["--help"])
     print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
     return 0 if asked_for_help else 2

@@ -27,7 +27,7 @@ from voice_agent.turn.rules import endpoint_rules
 
 BEHIND_MS = 6_000  # of quiet after an item: longer than any patience
 NEVER_MS = 1_000_000
-KEPT_VERSION = 3  # of what is kept in the cache
+KEPT_VERSION = 4  # of what is kept in the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ QUESTIONS = (
     "Explain in four sentences how a car engine works.",
     "Tell me in four sentences about the moon.",
     "Describe in four sentences what one can see in London.",
-    "Tell me a short story about a sailor and the sea.",
+    "Tell me in four sentences about a sailor and the sea.",
 )
 
 BARGES = (

@@ -6,5 +6,10 @@ started, watched, restarted), `process` (one child), `streams` (requests in flig
 `child` (entry), `lanes` and `thinker_process`, `scheduler` and `speech_process`, `context`, `families`. `runtime` is
 what both sides share: the spec and the models' protocols.
 
+Blocks between engines (hidden rows) go through a pool: `slots` (whose slot it is, pure), `shared_memory`, and
+`cuda_ipc` over device memory. Sound stays in the messages: up to 200 ms of it, a pool only costs more (`bench pcm`).
+Around a process: `starting` (and a warm spare), `restarts`, `guard` (its own children), `admission` (how many replies
+at once), `memory_plan` and `gpus` (what fits where).
+
 The server side never imports a model or its libraries; a child imports neither sockets' servers nor media.
 """

@@ -14,13 +14,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from voice_agent.clock import Clock, MonotonicClock
+from voice_agent.engine import guard
 from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
+from voice_agent.engine.failures import code_and_text
 from voice_agent.engine.messages import (
     FromEngine,
     Ping,
@@ -33,14 +35,13 @@ from voice_agent.engine.messages import (
     encode,
 )
 from voice_agent.engine.process import LOG_MARK
-from voice_agent.engine.runtime import EngineSpec
+from voice_agent.engine.runtime import EXIT_BROKEN, EngineSpec
 from voice_agent.errors import VoiceAgentError
 
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 EXIT_CANNOT_START = 3
-EXIT_BROKEN = 70
 
 
 class Engine(Protocol):
@@ -49,6 +50,10 @@ class Engine(Protocol):
     @property
     def describe(self) -> dict[str, Any]:
         """For operators."""
+        ...
+
+    async def warm_up(self) -> None:
+        """What must run on the event loop before the engine counts as ready."""
         ...
 
     def handle(self, message: ToEngine) -> None:
@@ -78,24 +83,26 @@ def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> 
 def main(arguments: list[str]) -> NoReturn:
     """Run until the server is gone or says Shutdown."""
     file_descriptor, parent_pid = int(arguments[0]), int(arguments[1])
+    server_pid = os.getppid()
     os.dup2(2, 1)
     os.set_inheritable(file_descriptor, False)
     _watch(parent_pid)
     _log_to_stderr()
     code = EXIT_BROKEN
     try:
-        code = asyncio.run(_serve(socket.socket(fileno=file_descriptor)))
+        code = asyncio.run(_serve(socket.socket(fileno=file_descriptor), server_pid))
     except Exception:  # noqa: BLE001 - the process's supervisor: said once, then the server starts another
         logger.critical("the engine is broken", exc_info=True)
     _exit(code)
 
 
-async def _serve(sock: socket.socket) -> int:
+async def _serve(sock: socket.socket, server_pid: int) -> int:
     """One connection's life; gives the exit code."""
     connection = await Connection.over(sock)
     try:
         spec = msgspec.json.decode(await connection.receive(), type=EngineSpec)
-        os.nice(spec.nice)
+        if spec.has_children:
+            guard.start(server_pid)
         post = _Post(connection)
         loading = asyncio.create_task(_load(spec, post))
         try:
@@ -110,6 +117,7 @@ async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
     """Load on a thread, so that the loop lives; None after StartFailed."""
     try:
         engine = await asyncio.to_thread(load, spec, post, MonotonicClock())
+        await engine.warm_up()
     except Exception as error:  # noqa: BLE001 - the start's supervisor: a person is told whatever went wrong
         logger.error("cannot start", exc_info=not isinstance(error, VoiceAgentError))
         post(_start_failure(error))
@@ -119,49 +127,70 @@ async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
 
 
 def _start_failure(error: Exception) -> StartFailed:
-    if isinstance(error, VoiceAgentError):
-        return StartFailed(error.code, str(error))
-    if isinstance(error, ModuleNotFoundError):
-        return StartFailed("missing_module", f"the module {error.name} is not installed")
-    return StartFailed("engine_start_failed", f"{type(error).__name__}: {error}")
+    code, text = code_and_text(error)
+    if code == "model_error":  # before the first request there is nothing of a user's in a text
+        return StartFailed("engine_start_failed", f"{type(error).__name__}: {error}")
+    return StartFailed(code, text)
 
 
 async def _answer(connection: Connection, post: "_Post", loading: asyncio.Task[Engine | None]) -> int:
     """Messages one by one; requests before Ready are the server's mistake and dropped."""
+    waiting = asyncio.ensure_future(connection.receive())
+    engine: Engine | None = None
+    while engine is None:
+        await asyncio.wait({waiting, loading}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            engine = loading.result()
+            if engine is None:
+                return EXIT_CANNOT_START
+        elif waiting.done():
+            _take(decode_to_engine(waiting.result()), post, None)
+            waiting = asyncio.ensure_future(connection.receive())
+    received: Awaitable[bytes] = waiting
     while True:
-        received = asyncio.create_task(connection.receive())
-        awaited = {received} if loading.done() else {received, loading}
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        engine = loading.result() if loading.done() else None
-        if loading.done() and engine is None:
-            return EXIT_CANNOT_START
-        message = decode_to_engine(await received)
-        match message:
-            case Ping(number=number) if engine is not None:
-                post(Pong(number, engine.in_flight(), engine.busy_ms()))
-            case Ping(number=number):
-                post(Pong(number, [], 0.0))
-            case Shutdown():
-                _exit(0)
-            case _ if engine is not None:
-                engine.handle(message)
-            case _:
-                logger.warning("a request came before the engine was ready")
+        _take(decode_to_engine(await received), post, engine)
+        received = connection.receive()  # no task for each: many requests may come at one moment
+
+
+def _take(message: ToEngine, post: "_Post", engine: Engine | None) -> None:
+    match message:
+        case Ping(number=number) if engine is not None:
+            post(Pong(number, engine.in_flight(), engine.busy_ms()))
+        case Ping(number=number):
+            post(Pong(number, [], 0.0))
+        case Shutdown():
+            _exit(0)
+        case _ if engine is not None:
+            engine.handle(message)
+        case _:
+            logger.warning("a request came before the engine was ready")
 
 
 class _Post:
-    """Sends from any thread, in order of the calls."""
+    """Sends from any thread, in order of the calls; what comes in one turn of the loop goes out in one write.
+
+    A step of an LLM gives a piece to each of its requests at the same moment.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
+        self._frames: list[bytes] = []
+        self._lock = threading.Lock()
 
     def __call__(self, message: FromEngine) -> None:
-        self._loop.call_soon_threadsafe(self._send, encode(message))
+        frame = encode(message)
+        with self._lock:
+            self._frames.append(frame)
+            first = len(self._frames) == 1
+        if first:
+            self._loop.call_soon_threadsafe(self._flush)
 
-    def _send(self, frame: bytes) -> None:
+    def _flush(self) -> None:
+        with self._lock:
+            frames, self._frames = self._frames, []
         try:
-            self._connection.send(frame)
+            self._connection.send(*frames)
         except (ConnectionEnded, ConnectionFull):
             _exit(0)
 

@@ -32,7 +32,7 @@ class EngineClient(Protocol):
     def submit(self, request: Request) -> AbstractAsyncContextManager[EngineStream]:
         """Send the request on entry; leaving the block before its end aborts it in the engine.
 
-        Raises EngineDied (retryable) when no engine is up.
+        Raises EngineDied when no engine is up, after waiting a moment for one that is on its way.
         """
         ...
 

@@ -49,18 +49,19 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ConnectionEnded("the other side is gone") from error
 
-    def send(self, frame: bytes) -> None:
-        """Queue a frame without waiting.
+    def send(self, *frames: bytes) -> None:
+        """Queue frames without waiting, in one write.
 
         Raises FrameTooLarge, ConnectionEnded when the other side is gone, ConnectionFull when it left 32 MB unread.
         """
-        if len(frame) > MAX_FRAME_BYTES:
-            raise FrameTooLarge(f"a frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
+        for frame in frames:
+            if len(frame) > MAX_FRAME_BYTES:
+                raise FrameTooLarge(f"a frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
         if self._writer.is_closing():
             raise ConnectionEnded("the other side is gone")
         if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             raise ConnectionFull("the other side does not read")
-        self._writer.write(_LENGTH.pack(len(frame)) + frame)
+        self._writer.write(b"".join(part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)))
 
     async def close(self) -> None:
         """Close at once; what was not sent is lost. May be called again."""

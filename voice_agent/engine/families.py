@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voice_agent.engine.runtime import (
+    ConcurrentThinkerModel,
     RecognizerModel,
     RecognizerOptions,
     TalkerModel,
@@ -20,7 +21,9 @@ from voice_agent.errors import ConfigError
 _FAMILIES = {
     "whisper": "voice_agent.models.whisper",
     "llama": "voice_agent.models.llama",
+    "vllm": "voice_agent.models.vllm_thinker",
     "piper": "voice_agent.models.piper",
+    "kokoro": "voice_agent.models.kokoro",
     "scripted": "voice_agent.models.scripted",
 }
 
@@ -30,7 +33,7 @@ def load_recognizer(options: RecognizerOptions) -> RecognizerModel:
     return _load(options)
 
 
-def load_thinker(options: ThinkerOptions) -> ThinkerModel:
+def load_thinker(options: ThinkerOptions) -> ThinkerModel | ConcurrentThinkerModel:
     """As load_recognizer."""
     return _load(options)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from voice_agent.clock import Clock, ms_between
+from voice_agent.engine.failures import code_and_text
 from voice_agent.engine.messages import Failed, Finished, FromEngine, Transcript
 from voice_agent.errors import EngineError
 
@@ -42,7 +43,7 @@ def failure(request_id: str, epoch: int, error: Exception) -> Failed:
     """The message for a request that raised; the text of a foreign error is kept out, it may quote a transcript."""
     if isinstance(error, EngineError):
         return Failed(request_id, epoch, error.code, str(error), error.retryable)
-    return Failed(request_id, epoch, "model_error", f"the model failed with {type(error).__name__}")
+    return Failed(request_id, epoch, *code_and_text(error))
 
 
 class Lane:

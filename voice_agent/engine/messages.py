@@ -32,20 +32,43 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     exact: bool
 
 
+class HeardWord(msgspec.Struct, frozen=True, array_like=True):
+    """A recognized word and when it was spoken, in seconds from the request's first sample."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+class RowsRef(msgspec.Struct, frozen=True, array_like=True):
+    """Which hidden rows: numbers `first_row` to `end_row` of the reply that goes by `key` in the pool's blocks."""
+
+    key: int
+    first_row: int
+    end_row: int
+
+
 # --- to the Thinker engine
 
 
 class Transcribe(Message, frozen=True, tag=True):
-    """Recognize speech: `pcm` is int16 mono at 16 kHz, 30 s at most; `language` None lets the model decide."""
+    """Recognize speech: `pcm` is int16 mono at 16 kHz, 30 s at most; `language` None lets the model decide.
+
+    With `timed` the transcript says when each word was spoken, if the recognizer can tell.
+    """
 
     request_id: str
     epoch: int
     pcm: bytes
     language: str | None = None
+    timed: bool = False
 
 
 class Think(Message, frozen=True, tag=True):
-    """Answer a conversation: `messages` and `tools` in OpenAI's chat form."""
+    """Answer a conversation: `messages` and `tools` in OpenAI's chat form.
+
+    `hidden` asks for the hidden rows of the "reply" or of "all" tokens, prompt included; "" for none.
+    """
 
     request_id: str
     epoch: int
@@ -54,6 +77,10 @@ class Think(Message, frozen=True, tag=True):
     tool_choice: str = "auto"
     max_output_tokens: int = 512
     temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: list[str] = []  # carried out by speech.stopping, whichever Thinker it is
+    hidden: str = ""
 
 
 # --- to the speech engine
@@ -137,20 +164,22 @@ class Pong(Message, frozen=True, tag=True):
 
 
 class Transcript(Message, frozen=True, tag=True):
-    """What was said; empty if there were no words. Ends the request."""
+    """What was said; empty if there were no words. Ends the request. `words` only where they were asked for."""
 
     request_id: str
     epoch: int
     text: str
     language: str
+    words: list[HeardWord] = []
 
 
 class TextDelta(Message, frozen=True, tag=True):
-    """The next piece of the answer; never splits a character."""
+    """The next piece of the answer; never splits a character. Its tokens' hidden rows are already in the pool."""
 
     request_id: str
     epoch: int
     text: str
+    rows: RowsRef | None = None
 
 
 class ToolCall(Message, frozen=True, tag=True):

@@ -48,15 +48,17 @@ class ChildProcess:
     async def spawn(cls, name: str, spec: EngineSpec, command: Sequence[str]) -> "ChildProcess":
         """Start a child and hand it its spec; raises EngineStartFailed if the system cannot."""
         ours, theirs = socket.socketpair()
-        connection = await Connection.over(ours)
-        try:
-            with theirs:
+        with theirs:
+            connection = await _taken_over(ours)
+            try:
                 process = await _spawn(theirs, spec, command)
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, OSError):
-                raise EngineStartFailed(f"the {name} engine's process cannot be started: {error}") from error
-            raise
+            except BaseException as error:
+                await connection.close()
+                if isinstance(error, OSError):
+                    raise EngineStartFailed(
+                        f"the {name} engine's process cannot be started: {error}"
+                    ) from error
+                raise
         with contextlib.suppress(ConnectionEnded):  # a child that is gone already shows at the first receive
             connection.send(msgspec.json.encode(spec))
         return cls(name, process, connection)
@@ -69,6 +71,10 @@ class ChildProcess:
     def last_lines(self) -> str:
         """The last of what it printed, for the person who has to find out why."""
         return "\n".join(self._tail)
+
+    async def ended(self) -> None:
+        """Wait until the process is gone."""
+        await self._process.wait()
 
     async def ending(self, patience_s: float = 1.0) -> str:
         """How the process ended, in words; waits a moment for it to be known."""
@@ -135,6 +141,15 @@ class ChildProcess:
         text = line[4:] if marked else line
         self._tail.append(text)
         logger.log(int(line[1:3]) if marked else logging.DEBUG, "%s engine: %s", self._name, text)
+
+
+async def _taken_over(ours: socket.socket) -> Connection:
+    """Our end as a connection; closed if that is cancelled."""
+    try:
+        return await Connection.over(ours)
+    except BaseException:
+        ours.close()
+        raise
 
 
 async def _spawn(

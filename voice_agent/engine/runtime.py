@@ -1,16 +1,19 @@
 """What an engine process is made of: the models' protocols and the spec that says which ones to load.
 
-Models are synchronous and know nothing of processes, requests' epochs or event loops: each is called from one thread
-at a time. A family is a module with `load(folder, options)`; the child looks it up in a table (see families.py). The
-server side builds an EngineSpec and never imports a family.
+Models know nothing of processes and requests' epochs. They are synchronous, each called from one thread at a time,
+except for a Thinker that schedules many requests itself (ConcurrentThinkerModel). A family is a module with
+`load(folder, options)`; the child looks it up in a table (see families.py). The server side builds an EngineSpec and
+never imports a family.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from voice_agent.audio import Samples
-from voice_agent.engine.messages import SpokenWord, Think
+from voice_agent.engine.messages import HeardWord, RowsRef, SpokenWord, Think
+
+EXIT_BROKEN = 70  # a child's exit code when its inside failed
 
 # --- what the models hand back ----------------------------------------------------------------------------------
 
@@ -66,6 +69,10 @@ class RecognizerModel(Protocol):
         """Text and its language for int16 16 kHz [T]; empty text if there were no words."""
         ...
 
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        """When each word of a text it recognized in these samples was spoken; empty if it cannot tell."""
+        ...
+
 
 class ThinkerModel(Protocol):
     """The LLM; blocking, one thread."""
@@ -78,6 +85,32 @@ class ThinkerModel(Protocol):
 
     def stream(self, request: Think, emit: Callable[[str], bool]) -> ThinkerEnd:
         """Answer piece by piece through `emit`, which never gets a split character and returns True to stop."""
+        ...
+
+
+@runtime_checkable
+class ConcurrentThinkerModel(Protocol):
+    """An LLM that schedules many requests itself; event loop only, except for `count_tokens`."""
+
+    context_tokens: int
+
+    async def warm_up(self, text: str) -> None:
+        """Answer a first request with `text` as its system prompt, so that nothing is left to load or compile."""
+        ...
+
+    def count_tokens(self, messages: list[dict[str, Any]]) -> int:
+        """As ThinkerModel's."""
+        ...
+
+    async def answer(self, request: Think, emit: Callable[[str, RowsRef | None], bool]) -> ThinkerEnd:
+        """Answer through `emit` (text that never splits a character, and where the hidden rows of its tokens lie).
+
+        Stops when `emit` returns True. Cancelling it frees the request at once. Raises EngineError.
+        """
+        ...
+
+    async def died(self) -> str:
+        """Wait until it cannot go on; returns why."""
         ...
 
 
@@ -170,7 +203,8 @@ class EngineSpec:
     talker: TalkerOptions | None = None
     warm_up_text: str = "Hello."
     env: dict[str, str] = field(default_factory=dict[str, str])
-    nice: int = 0  # how far it steps back behind the others when cores are short (POSIX nice)
+    has_children: bool = False  # the model starts processes of its own, which must not outlive the server
+    nice: int = 0  # how far an LLM steps back behind the others when cores are short (POSIX nice)
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     def __post_init__(self) -> None:

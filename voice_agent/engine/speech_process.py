@@ -109,6 +109,9 @@ class SpeechEngine:
             "samples_per_frame": self._model.samples_per_frame,
         }
 
+    async def warm_up(self) -> None:
+        """Nothing: `load` spoke a clause."""
+
     def handle(self, message: ToEngine) -> None:
         """Open, feed, end or abort a reply; what names none in flight is stale and dropped."""
         with self._changed:

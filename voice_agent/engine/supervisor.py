@@ -2,20 +2,19 @@
 
 States: stopped -> starting -> ready -> backoff -> starting ... , crash_loop when the restart budget is spent (readiness
 fails until an operator acts, instead of flapping), closed. Ready means warmed up. A death fails the requests in flight
-at once and nothing else. It knows no model.
+at once and nothing else; a warm spare, if one is kept, serves at once in its place. An operator may stop it and restart
+it, which also leads out of a crash loop. It knows no model.
 """
 
 import asyncio
 import contextlib
 import logging
-import random
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineStream
 from voice_agent.engine.connection import ConnectionEnded, ConnectionFull, FrameTooLarge
 from voice_agent.engine.messages import (
@@ -30,7 +29,9 @@ from voice_agent.engine.messages import (
     encode,
 )
 from voice_agent.engine.process import CHILD_COMMAND, ChildProcess
+from voice_agent.engine.restarts import RestartBudget
 from voice_agent.engine.runtime import EngineSpec
+from voice_agent.engine.starting import Recipe, Spare, Started
 from voice_agent.engine.streams import StreamTable
 from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
@@ -38,33 +39,9 @@ logger = logging.getLogger(__name__)
 
 EngineState = Literal["stopped", "starting", "ready", "backoff", "crash_loop", "closed"]
 
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 30.0
-RESTARTS = 5
-WINDOW_S = 600.0
-
-
-class RestartBudget:
-    """How long to wait before each restart, and when to give up: pure."""
-
-    def __init__(self, jitter: Callable[[], float] = random.random) -> None:
-        self._jitter = jitter  # 0..1
-        self._deaths_ns: deque[int] = deque()
-
-    @property
-    def spent(self) -> int:
-        """Restarts used within the window, as of the last death."""
-        return len(self._deaths_ns)
-
-    def after_death(self, now_ns: int) -> float | None:
-        """Seconds to wait: doubling, a quarter of jitter either way; None when the budget is spent."""
-        while self._deaths_ns and now_ns - self._deaths_ns[0] > WINDOW_S * NS_PER_S:
-            self._deaths_ns.popleft()
-        if len(self._deaths_ns) >= RESTARTS:
-            return None
-        delay_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** len(self._deaths_ns))
-        self._deaths_ns.append(now_ns)
-        return delay_s * (0.75 + 0.5 * self._jitter())
+RECOVER_S = (
+    0.8  # a request waits so long for an engine that is on its way up: a reply must have ended within 1 s
+)
 
 
 class EngineProcess:
@@ -78,17 +55,23 @@ class EngineProcess:
         *,
         on_loading: Callable[[str], None] = lambda stage: None,
         command: Sequence[str] = CHILD_COMMAND,
+        warm_spare: bool = False,
     ) -> None:
         self._name = name
         self._spec = spec
         self._clock = clock
         self._on_loading = on_loading
-        self._command = command
+        self._recipe = Recipe(name, spec, self._loading, command)
+        self._spare = Spare(Recipe(f"{name} (spare)", spec, command=command), clock) if warm_spare else None
         self._budget = RestartBudget()
         self._streams = StreamTable(self._send, spec.limits.queued_results)
         self._child: ChildProcess | None = None  # set while it may be sent requests
+        self._up = asyncio.Event()
         self._pongs_missing = 0
         self._owner: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[Started] | None = None
+        self._ordered = asyncio.Event()  # an operator's word waits to be followed
+        self._stay_down = False
         self._why = ""  # what is going on, for the person who waits
         self.state: EngineState = "stopped"
         self.describe: dict[str, Any] = {}  # of the engine that was last ready
@@ -114,13 +97,33 @@ class EngineProcess:
         await asyncio.gather(owner, return_exceptions=True)
         self.state, self._why = "closed", ""
 
+    def restart(self) -> None:
+        """An operator's word: end the process that is up or starting, forgive its deaths, start another."""
+        self._follow(stay_down=False)
+
+    def stop(self) -> None:
+        """An operator's word: end the process, spare included, and stay down until `restart`."""
+        self._follow(stay_down=True)
+
+    def _follow(self, *, stay_down: bool) -> None:
+        self._stay_down = stay_down
+        self._budget.forgive()
+        self._ordered.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
     def reasons(self) -> list[str]:
         """Why it is not ready, one sentence each; empty when it is."""
-        return (
-            []
-            if self.state == "ready"
-            else [f"the {self._name} engine: {self.state}{self._why and ', '}{self._why}"]
-        )
+        if self.state == "ready":
+            return []
+        way_out = {"crash_loop", "stopped"} & {self.state} and self._owner is not None
+        hint = f"; `voice-agent engine restart {self._name}` starts it again" if way_out else ""
+        return [f"the {self._name} engine: {self.state}{self._why and ', '}{self._why}{hint}"]
+
+    @property
+    def spare_ready(self) -> bool:
+        """Whether a warm spare stands by."""
+        return self._spare is not None and self._spare.ready
 
     @property
     def pid(self) -> int | None:
@@ -131,9 +134,16 @@ class EngineProcess:
 
     @contextlib.asynccontextmanager
     async def submit(self, request: Request) -> AsyncGenerator[EngineStream]:
-        """Send a request; leaving the block aborts it. Raises EngineDied (retryable) when no engine is up."""
+        """Send a request; leaving the block aborts it.
+
+        Waits a moment for an engine that is on its way up. Raises EngineDied when none is up by then.
+        """
+        if self._child is None and self.state in {"starting", "backoff"}:
+            with contextlib.suppress(TimeoutError):
+                until_ns = self._clock.now_ns() + int(RECOVER_S * NS_PER_S)
+                await within(self._clock, until_ns, self._up.wait())
         if self._child is None:
-            raise EngineDied(f"the {self._name} engine is not up ({self.state})", retryable=True)
+            raise EngineDied(f"the {self._name} engine is not up ({self.state})")
         async with self._streams.submit(request) as stream:
             yield stream
 
@@ -178,9 +188,11 @@ class EngineProcess:
                 started.set_exception(
                     EngineStartFailed(f"the {self._name} engine was given up while it started")
                 )
+            if self._spare:
+                await self._spare.end(politely_s=self._spec.limits.shutdown_s)
 
     async def _keep_up(self, started: asyncio.Future[None]) -> None:
-        """One process after the other, until the budget is spent; raises if the first never gets ready."""
+        """One process after the other; raises if the first never gets ready."""
         while True:
             try:
                 await self._live(started)
@@ -188,67 +200,86 @@ class EngineProcess:
                 if not started.done():
                     raise
                 self._why = str(error)
-            logger.error("the %s engine is down: %s", self._name, self._why)
-            delay_s = self._budget.after_death(self._clock.now_ns())
-            if delay_s is None:
-                self.state = "crash_loop"
-                return
-            await self._clock.sleep_until(self._clock.now_ns() + int(delay_s * NS_PER_S))
+            if not self._ordered.is_set():
+                logger.error("the %s engine is down: %s", self._name, self._why)
+                await self._back_off()
+            await self._obey()
+
+    async def _back_off(self) -> None:
+        """Wait as long as the budget says; an operator's word and a spare that is ready end it."""
+        delay_s = self._budget.after_death(self._clock.now_ns())
+        if delay_s is None:
+            self.state = "crash_loop"
+            await self._ordered.wait()
+        elif not self.spare_ready:
+            with contextlib.suppress(TimeoutError):
+                until_ns = self._clock.now_ns() + int(delay_s * NS_PER_S)
+                await within(self._clock, until_ns, self._ordered.wait())
+
+    async def _obey(self) -> None:
+        """Do what an operator said, if one did; comes back when a process is to be started."""
+        while self._ordered.is_set():
+            self._ordered.clear()
+            self._why = "by an operator"
+            if self._stay_down:
+                self.state = "stopped"
+                if self._spare:
+                    await self._spare.end(politely_s=self._spec.limits.shutdown_s)
+                await self._ordered.wait()
 
     async def _live(self, started: asyncio.Future[None]) -> None:
         """One process from spawn to death; raises EngineStartFailed if it never got ready."""
         limits = self._spec.limits
         self.state = "starting"
-        child = await ChildProcess.spawn(self._name, self._spec, self._command)
-        polite_s = limits.shutdown_s  # stays so only if we are cancelled
+        process = await self._next_process()
+        if process is None:
+            return  # an operator wants it otherwise
+        polite_s = limits.shutdown_s  # stays so only if we are cancelled, or an operator ends it
         try:
-            self.describe = await self._until_ready(child)
-            self._child, self._pongs_missing = child, 0
+            self._child, self.describe, self._pongs_missing = process.child, process.describe, 0
             self.state, self._why = "ready", ""
+            self._up.set()
             if not started.done():
                 started.set_result(None)
-            self._why = await _first_of(self._read(child), self._beat(child))
-            polite_s = 0
-        except EngineStartFailed:
-            polite_s = 0
-            raise
+            work = [self._read(process.child), self._beat(process.child), self._order()]
+            self._why = await _first_of(*work, *([self._spare.keep()] if self._spare else []))
+            polite_s = limits.shutdown_s if self._ordered.is_set() else 0
         finally:
             self._go_down()
-            await child.end(politely_s=polite_s, terminate_s=limits.terminate_s)
+            await process.end(politely_s=polite_s, terminate_s=limits.terminate_s)
+
+    async def _next_process(self) -> Started | None:
+        """The spare if there is one, else a new one; None when an operator's word came between."""
+        starting = self._starting = asyncio.create_task(self._spare_or_new(), name=f"{self._name} start")
+        try:
+            await asyncio.wait({starting})
+        except asyncio.CancelledError:
+            starting.cancel()
+            (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+            if isinstance(outcome, Started):  # it was ready in the same moment
+                await outcome.end(politely_s=self._spec.limits.shutdown_s, terminate_s=0)
+            raise
+        finally:
+            self._starting = None
+        return None if starting.cancelled() else starting.result()
+
+    async def _spare_or_new(self) -> Started:
+        spare = await self._spare.take() if self._spare else None
+        return spare or await self._recipe.start()
+
+    def _loading(self, stage: str) -> None:
+        self._why = f"loading the {stage}"
+        self._on_loading(stage)
+
+    async def _order(self) -> str:
+        await self._ordered.wait()
+        return "an operator ended it"
 
     def _go_down(self) -> None:
         """From here on it is not up, whatever is still to be cleared away."""
         self._child, self.state = None, "backoff"
+        self._up.clear()
         self._streams.fail_all(f"the {self._name} engine's process ended")
-
-    async def _until_ready(self, child: ChildProcess) -> dict[str, Any]:
-        """Wait for Ready, passing on what it loads."""
-        try:
-            async with asyncio.timeout(self._spec.limits.start_s):
-                while True:
-                    match decode_from_engine(await child.connection.receive()):
-                        case Ready(describe=describe):
-                            return describe
-                        case Loading(stage=stage):
-                            self._why = f"loading the {stage}"
-                            self._on_loading(stage)
-                        case StartFailed(code=code, text=text):
-                            raise EngineStartFailed(f"the {self._name} engine: {text}", code=code)
-                        case _:
-                            pass
-        except TimeoutError as error:
-            what = f"was not ready within {self._spec.limits.start_s:g} s"
-            raise self._start_failure(child, what) from error
-        except ConnectionEnded as error:
-            raise self._start_failure(child, f"{await child.ending()} while it started") from error
-        except msgspec.DecodeError as error:
-            raise self._start_failure(child, "sent something that is no message") from error
-
-    def _start_failure(self, child: ChildProcess, what: str) -> EngineStartFailed:
-        lines = child.last_lines()
-        return EngineStartFailed(
-            f"the {self._name} engine {what}" + (f"; its last lines:\n{lines}" if lines else "")
-        )
 
     async def _read(self, child: ChildProcess) -> str:
         """Route what comes; ends with why nothing more will."""

@@ -1,12 +1,17 @@
 """Recognizer and Thinker in one process: a lane each, so that a transcription never waits for an answer.
 
+A Thinker that schedules its requests itself has tasks in the place of its lane.
 Runs in a child. It knows conversations only as far as they must fit the context.
 """
 
+import asyncio
 import functools
 import hashlib
 import logging
+import os
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -22,6 +27,7 @@ from voice_agent.engine.messages import (
     Failed,
     Finished,
     Loading,
+    RowsRef,
     TextDelta,
     Think,
     ToEngine,
@@ -29,7 +35,15 @@ from voice_agent.engine.messages import (
     Transcribe,
     Transcript,
 )
-from voice_agent.engine.runtime import EngineSpec, RecognizerModel, ThinkerModel
+from voice_agent.engine.runtime import (
+    EXIT_BROKEN,
+    ConcurrentThinkerModel,
+    EngineSpec,
+    RecognizerModel,
+    ThinkerEnd,
+    ThinkerModel,
+)
+from voice_agent.engine.tasks import Request, Tasks
 from voice_agent.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -54,10 +68,22 @@ def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
         recognizer.transcribe(silence(MODEL_RATE_HZ), spec.recognizer.language)
     if spec.thinker:
         send(Loading(f"language model ({spec.thinker.family})"))
-        thinker = families.load_thinker(spec.thinker)
-        hello = [{"role": "system", "content": spec.warm_up_text}, {"role": "user", "content": "Hello."}]
-        thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
+        thinker = _stepping_back(spec.nice, functools.partial(families.load_thinker, spec.thinker))
+        if not isinstance(thinker, ConcurrentThinkerModel):
+            hello = [{"role": "system", "content": spec.warm_up_text}, {"role": "user", "content": "Hello."}]
+            thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
     return ThinkerEngine(spec, recognizer, thinker, send, clock)
+
+
+def _stepping_back(
+    nice: int, load_model: Callable[[], ThinkerModel | ConcurrentThinkerModel]
+) -> ThinkerModel | ConcurrentThinkerModel:
+    """Load on a thread that steps back: niceness is a thread's own and goes on to the threads a model starts there.
+
+    An answer takes seconds and its words a moment; with equal shares the words over a reply come too late for it.
+    """
+    with ThreadPoolExecutor(1, initializer=os.nice, initargs=(nice,)) as thread:
+        return thread.submit(load_model).result()
 
 
 class ThinkerEngine:
@@ -67,18 +93,22 @@ class ThinkerEngine:
         self,
         spec: EngineSpec,
         recognizer: RecognizerModel | None,
-        thinker: ThinkerModel | None,
+        thinker: ThinkerModel | ConcurrentThinkerModel | None,
         send: Send,
         clock: Clock,
     ) -> None:
         self._spec = spec
         self._recognizer = recognizer
-        self._thinker = thinker
+        self.thinker = thinker
         self._send = send
         self._clock = clock
         self._count = _counted_once(thinker.count_tokens) if thinker else None
         lane = functools.partial(Lane, send=send, clock=clock, capacity=spec.limits.queued_requests)
-        self._hearing, self._thinking = lane("recognizer"), lane("thinker")
+        self._watch: asyncio.Task[None] | None = None
+        self._hearing = lane("recognizer")
+        self._thinking = (
+            Tasks(send, clock) if isinstance(thinker, ConcurrentThinkerModel) else lane("thinker")
+        )
 
     @property
     def describe(self) -> dict[str, Any]:
@@ -87,21 +117,34 @@ class ThinkerEngine:
         return {
             "recognizer": recognizer and recognizer.family,
             "thinker": thinker and thinker.family,
-            "context_tokens": self._thinker.context_tokens if self._thinker else None,
+            "context_tokens": self.thinker.context_tokens if self.thinker else None,
         }
+
+    async def warm_up(self) -> None:
+        """A concurrent Thinker's first answer; `load` has warmed up all others."""
+        if isinstance(self.thinker, ConcurrentThinkerModel):
+            await self.thinker.warm_up(self._spec.warm_up_text)
+            self._watch = asyncio.create_task(_end_with(self.thinker))
 
     def handle(self, message: ToEngine) -> None:
         """Queue a request or abort one; what belongs to another engine is ignored with a warning."""
         match message:
             case Transcribe(request_id=request_id, epoch=epoch):
                 self._hearing.put(request_id, epoch, lambda job: self._transcribe(job, message))
-            case Think(request_id=request_id, epoch=epoch):
-                self._thinking.put(request_id, epoch, lambda job: self._think(job, message))
+            case Think():
+                self._put(message)
             case Abort(request_id=request_id, epoch=epoch):
                 self._hearing.abort(request_id, epoch)
                 self._thinking.abort(request_id, epoch)
             case _:
                 logger.warning("a thinker engine cannot do %s", type(message).__name__)
+
+    def _put(self, request: Think) -> None:
+        thinking = self._thinking
+        if isinstance(thinking, Tasks):
+            thinking.put(request.request_id, request.epoch, lambda task: self._think_beside(task, request))
+        else:
+            thinking.put(request.request_id, request.epoch, lambda job: self._think(job, request))
 
     def in_flight(self) -> list[str]:
         """Ids held by both lanes."""
@@ -115,29 +158,34 @@ class ThinkerEngine:
         if self._recognizer is None or self._spec.recognizer is None:
             raise InvalidRequest("this engine has no recognizer")
         language = request.language or self._spec.recognizer.language
-        text, spoken = self._recognizer.transcribe(_speech(request.pcm), language)
-        return Transcript(job.request_id, job.epoch, text, spoken)
+        speech = _speech(request.pcm)
+        text, spoken = self._recognizer.transcribe(speech, language)
+        words = self._recognizer.align(speech, text, spoken) if request.timed and text else []
+        return Transcript(job.request_id, job.epoch, text, spoken, words)
 
     def _think(self, job: Job, request: Think) -> Finished:
-        if self._thinker is None or self._count is None:
+        if self.thinker is None or isinstance(self.thinker, ConcurrentThinkerModel):
             raise InvalidRequest("this engine has no language model")
+        answer = self._answer(job, request, self.thinker)
+        return answer.end(self.thinker.stream(answer.request, answer.emit))
+
+    async def _think_beside(self, task: Request, request: Think) -> Finished:
+        assert isinstance(self.thinker, ConcurrentThinkerModel), "only such a Thinker has tasks"
+        answer = self._answer(task, request, self.thinker)
+        return answer.end(await self.thinker.answer(answer.request, answer.emit))
+
+    def _answer(
+        self, job: Job | Request, request: Think, model: ThinkerModel | ConcurrentThinkerModel
+    ) -> "_Answer":
+        assert self._count is not None, "there is a model, so there is its count"
         started_ns = self._clock.now_ns()
-        fitted = self._fitted(request, self._thinker, self._count)
-        answer = _Answer(job, fitted.max_output_tokens, self._send, self._clock)
-        end = self._thinker.stream(fitted, answer.emit)
-        for call in end.tool_calls if not job.stopped() else ():
-            self._send(ToolCall(job.request_id, job.epoch, call.call_id, call.name, call.arguments))
-        ended_ns = self._clock.now_ns()
-        timings_ms = {
-            "queued": ms_between(job.queued_ns, started_ns),
-            "first_token": ms_between(started_ns, answer.first_ns or ended_ns),
-            "total": ms_between(started_ns, ended_ns),
-        }
-        reason = "length" if answer.full else "tool_calls" if end.tool_calls else end.reason
-        return Finished(job.request_id, job.epoch, reason, end.usage, timings_ms)
+        return _Answer(job, self._fitted(request, model, self._count), self._send, self._clock, started_ns)
 
     def _fitted(
-        self, request: Think, model: ThinkerModel, count: Callable[[list[ChatMessage]], int]
+        self,
+        request: Think,
+        model: ThinkerModel | ConcurrentThinkerModel,
+        count: Callable[[list[ChatMessage]], int],
     ) -> Think:
         """The request with its history cut so that prompt, tools and answer fit the context."""
         if not request.messages or request.max_output_tokens < 1:
@@ -155,28 +203,48 @@ class ThinkerEngine:
 class _Answer:
     """Sends an answer's pieces and stops the model when it was aborted or never stops by itself."""
 
-    def __init__(self, job: Job, max_pieces: int, send: Send, clock: Clock) -> None:
+    def __init__(self, job: Job | Request, request: Think, send: Send, clock: Clock, started_ns: int) -> None:
+        self.request = request  # as the model gets it
         self._job = job
-        self._left = max_pieces
+        self._left = request.max_output_tokens
         self._send = send
         self._clock = clock
-        self.first_ns: int | None = None
+        self._started_ns = started_ns
+        self._first_ns: int | None = None
 
-    @property
-    def full(self) -> bool:
-        """Whether the answer was cut here; a piece is at least one token."""
+    def emit(self, text: str, rows: RowsRef | None = None) -> bool:
+        """Send a piece, which is at least one token; True stops the model."""
+        if self._job.stopped() or self._left <= 0:
+            return True
+        if self._first_ns is None:
+            self._first_ns = self._clock.now_ns()
+        if text or rows:
+            self._send(TextDelta(self._job.request_id, self._job.epoch, text, rows))
+        if text:
+            self._left -= 1
         return self._left <= 0
 
-    def emit(self, text: str) -> bool:
-        """Send a piece; True stops the model."""
-        if self._job.stopped() or self.full:
-            return True
-        if self.first_ns is None:
-            self.first_ns = self._clock.now_ns()
-        if text:
-            self._send(TextDelta(self._job.request_id, self._job.epoch, text))
-            self._left -= 1
-        return self.full
+    def end(self, end: ThinkerEnd) -> Finished:
+        """Send the calls; returns the message that ends the request."""
+        for call in end.tool_calls if not self._job.stopped() else ():
+            self._send(
+                ToolCall(self._job.request_id, self._job.epoch, call.call_id, call.name, call.arguments)
+            )
+        ended_ns = self._clock.now_ns()
+        timings_ms = {
+            "queued": ms_between(self._job.queued_ns, self._started_ns),
+            "first_token": ms_between(self._started_ns, self._first_ns or ended_ns),
+            "total": ms_between(self._started_ns, ended_ns),
+        }
+        reason = "length" if self._left <= 0 else "tool_calls" if end.tool_calls else end.reason
+        return Finished(self._job.request_id, self._job.epoch, reason, end.usage, timings_ms)
+
+
+async def _end_with(model: ConcurrentThinkerModel) -> None:
+    """An engine whose model is gone answers heartbeats and nothing else: better dead and restarted."""
+    logger.critical("the language model is gone: %s", await model.died())
+    sys.stderr.flush()
+    os._exit(EXIT_BROKEN)
 
 
 def _speech(pcm: bytes) -> Samples:

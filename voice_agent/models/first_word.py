@@ -16,7 +16,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "No.": ("No", "Now"),
     "Stop.": ("Stop",),
     "Wait.": ("Wait",),
-    "Hang on.": ("Hang",),
+    "Hang on.": ("Hang", "And"),
     "Hold on.": ("Hold",),
     "Cancel.": ("Cancel",),
     "What?": ("What",),

@@ -24,7 +24,7 @@ import xllamacpp
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
-from voice_agent.models.tool_calls import ToolCallReader
+from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
 _llama = cast(Any, xllamacpp)  # a binary module without types
 _HOME, _SOCKET = "voice-agent-llama-", "llm.sock"
@@ -110,9 +110,8 @@ class _Answer:
     """Puts the chunks of one answer together."""
 
     def __init__(self, request: Think, emit: Callable[[str], bool]) -> None:
-        names = [str(tool.get("function", tool).get("name", "")) for tool in _offered(request)]
         self._emit = emit
-        self._reader = ToolCallReader(names) if names else None
+        self._reader = reader_for(request)
         self._calls: dict[int, dict[str, str]] = {}
         self._reason = ""
         self._tokens = 0
@@ -184,10 +183,6 @@ def _remove_left_homes() -> None:
             continue
 
 
-def _offered(request: Think) -> list[dict[str, Any]]:
-    return [] if request.tool_choice == "none" else request.tools
-
-
 def _body(request: Think) -> dict[str, Any]:
     """The request in llama.cpp's form."""
     body: dict[str, Any] = {
@@ -196,28 +191,16 @@ def _body(request: Think) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         "cache_prompt": True,
         "temperature": request.temperature,
+        "top_p": request.top_p,
         "max_tokens": request.max_output_tokens,
     }
-    if tools := _offered(request):
+    if request.seed is not None:
+        body["seed"] = request.seed & 0xFFFF_FFFF  # llama.cpp's seeds have 32 bits
+    if tools := offered_tools(request):
         body["tools"] = tools
-        if request.tool_choice != "auto":
-            body["json_schema"] = {
-                "anyOf": [_call_schema(tool) for tool in _demanded(tools, request.tool_choice)]
-            }
+        if schema := call_schema(request):
+            body["json_schema"] = schema
     return body
-
-
-def _demanded(tools: list[dict[str, Any]], choice: str) -> list[dict[str, Any]]:
-    """The tools one of which must be called: all for "required", else the one that is named."""
-    named = [tool for tool in tools if tool.get("function", tool).get("name") == choice]
-    return named or tools
-
-
-def _call_schema(tool: dict[str, Any]) -> dict[str, Any]:
-    function: dict[str, Any] = tool.get("function", tool)
-    arguments = function.get("parameters") or {"type": "object"}
-    properties = {"name": {"const": function.get("name")}, "arguments": arguments}
-    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
 
 
 def _refusal(error: dict[str, Any]) -> EngineError:

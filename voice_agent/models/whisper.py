@@ -6,6 +6,7 @@ to the memory it attends to (measured on 74 clips: 0 repeats, 35 without). A rep
 decoded again over real silence. Noise and hum give "". Does not know: VAD, turns, partial results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
+from voice_agent.engine.messages import HeardWord
 from voice_agent.engine.runtime import RecognizerOptions
 from voice_agent.errors import EngineError, WeightsError
 from voice_agent.models.first_word import command_in, first_words
@@ -30,9 +32,10 @@ PAD_S, REST_S = 0.5, 6.0  # real zeros after the speech, and the silent rest in 
 CAREFUL_PAD_S, CAREFUL_REST_S = 5.0, 15.0  # for the second look at a repeat
 NO_SPEECH = 0.6  # sentences stayed below 0.3, noise above 0.64
 # together they mean noise; score is the mean log-probability per token
-UNSURE_NO_SPEECH, UNSURE_SCORE = 0.4, -1.7
-# a word said alone: 0.55-0.79 at -0.6 ... -1.7; coughs and clicks 0.76-0.93 at -2 and less, or one sound over and over
-LONE_NO_SPEECH, LONE_SCORE = 0.8, -1.7
+UNSURE_NO_SPEECH, UNSURE_SCORE = 0.4, -1.4
+# a word said alone: 0.27-0.79 at -0.5 ... -1.4; misheard ones, coughs and clicks at -1.6 and less, or one sound over
+# and over
+LONE_NO_SPEECH, LONE_SCORE = 0.8, -1.5
 SHORT_SAMPLES = MODEL_RATE_HZ  # a sound that can be one command
 FASTEST_CHARS_PER_S = 20.0  # fast speakers reach 18, pauses included
 
@@ -111,6 +114,22 @@ class Whisper:
         logits = np.array(result.logits[0][0], np.float32)
         return command_in(logits, self._first_words) or ""
 
+    def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
+        """When each word of a recognized text was spoken, from where the decoder looked; costs a third encoding."""
+        speech = samples[:LONGEST_SAMPLES]
+        words = text.split()
+        tokens = [self._tokenizer.encode(f" {word}", add_special_tokens=False).ids for word in words]
+        if not words or len(speech) < SHORTEST_SAMPLES:
+            return []
+        aligned = self._model.align(
+            self._memory(speech, PAD_S, REST_S),
+            self._prompt(language)[:-1],  # with time stamps on, or they are told as words
+            [[token for group in tokens for token in group]],
+            MEL_HZ * len(speech) // MODEL_RATE_HZ,
+        )[0]
+        lengths = [len(group) for group in tokens]
+        return word_times(words, lengths, aligned.alignments, len(speech) / MODEL_RATE_HZ)
+
     def _known(self, language: str | None) -> str | None:
         if not self._multilingual:
             return "en"
@@ -177,10 +196,33 @@ def is_speech(heard: Heard, *, alone: bool = False) -> bool:
     """Whether a decoding stands for words, not for noise, hum or breath; `alone`: of a sound as short as one word."""
     if not any(char.isalnum() for char in heard.text):
         return False
+    if alone:
+        sure = heard.no_speech <= LONE_NO_SPEECH and heard.score >= LONE_SCORE
+        return sure and (heard.no_speech <= NO_SPEECH or repeated(heard.text) is None)
     if heard.no_speech > NO_SPEECH:
-        lone = alone and heard.no_speech <= LONE_NO_SPEECH and heard.score >= LONE_SCORE
-        return lone and repeated(heard.text) is None
+        return False
     return not (heard.no_speech > UNSURE_NO_SPEECH and heard.score < UNSURE_SCORE)
+
+
+def word_times(
+    words: list[str], token_counts: list[int], path: Sequence[tuple[int, int]], duration_s: float
+) -> list[HeardWord]:
+    """Words in seconds from an alignment path of (token, encoder position), both of which never go back.
+
+    A token begins at its first position, a word with its first token and ends where the next word begins.
+    """
+    begins = dict[int, int]()
+    for token, position in path:
+        begins.setdefault(token, position)
+    starts, first = list[float](), 0
+    for count in token_counts:
+        known = begins.get(first)
+        starts.append(known / POSITIONS_HZ if known is not None else starts[-1] if starts else 0.0)
+        first += count
+    end = begins.get(first)
+    ends = [*starts[1:], duration_s if end is None else end / POSITIONS_HZ]
+    timed = zip(words, starts, ends, strict=True)
+    return [HeardWord(word, min(a, duration_s), min(max(a, b), duration_s)) for word, a, b in timed]
 
 
 def repeated(text: str) -> str | None:

@@ -250,6 +250,10 @@ def _body(request: Think, model: str) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.top_p < 1:  # what is not asked for is not sent: some servers know few parameters
+        body["top_p"] = request.top_p
+    if request.seed is not None:
+        body["seed"] = request.seed
     if request.tools:
         body |= {"tools": request.tools, "tool_choice": _tool_choice(request.tool_choice)}
     return body

@@ -24,6 +24,7 @@ class BargeInRules:
     hold_ms: float
     verdict_ms: float
     surely_speech_ms: float
+    surely_not_listening_ms: float
     longest_backchannel_ms: float
     aside_db: float
     settle_ms: float
@@ -34,8 +35,8 @@ class Evidence:
     """What is known of the speech over the reply so far.
 
     `speech_ms` is voiced sound, `since_hold_ms` time since the hold, `speaking` whether it goes on, `text` the words
-    up to the last pause (None while unknown), `relative_db` how much louder than the user usually is,
-    `silence_ms` how long the user has been silent.
+    up to the last pause (None while unknown), `first_words` those of speech without a pause yet, `relative_db` how
+    much louder than the user usually is, `silence_ms` how long the user has been silent.
     """
 
     speech_ms: float
@@ -44,6 +45,19 @@ class Evidence:
     text: str | None = None
     relative_db: float = 0.0
     silence_ms: float = 0.0
+    first_words: str | None = None
+
+    @property
+    def begins_as_listening(self) -> bool:
+        """Whether speech whose words are not all known begins like a sound of listening ("oh, I see")."""
+        return self.text is None and self.first_words is not None and is_backchannel(self.first_words)
+
+    @property
+    def described(self) -> str:
+        """For the log, without what was said."""
+        words = "words unknown" if self.text is None else f"{len(words_of(self.text))} words"
+        sound = f"{self.speech_ms:.0f} ms of speech at {self.relative_db:+.0f} dB"
+        return f"{sound}, {words}, {self.since_hold_ms:.0f} ms after the hold"
 
 
 def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
@@ -52,17 +66,23 @@ def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
 
 
 def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
-    """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold."""
+    """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold.
+
+    Speech that begins like a sound of listening and goes on gets the time to end as one.
+    """
     if evidence.relative_db <= -rules.aside_db:
         return _of_an_aside(evidence, rules)
     if evidence.text:
         verdict = _by_words(evidence.text)
         settled = evidence.silence_ms >= rules.settle_ms or evidence.since_hold_ms >= rules.verdict_ms
         return verdict if settled or verdict is Verdict.INTERRUPT else None
-    if evidence.speech_ms >= rules.surely_speech_ms:
+    listening = evidence.begins_as_listening
+    if evidence.speech_ms >= (rules.surely_not_listening_ms if listening else rules.surely_speech_ms):
         return Verdict.INTERRUPT
-    if evidence.since_hold_ms < rules.verdict_ms:
+    if evidence.since_hold_ms < rules.verdict_ms or (listening and evidence.speaking):
         return None
+    if listening:
+        return Verdict.BACKCHANNEL
     long = evidence.speaking or evidence.speech_ms > rules.longest_backchannel_ms
     return Verdict.INTERRUPT if long and evidence.text is None else Verdict.BACKCHANNEL
 

@@ -1,0 +1,237 @@
+"""An operator's orders, a warm spare, memory that runs out, and processes that an engine started itself."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.engine_rig import (
+    answer,
+    clause,
+    process_engine,
+    results,
+    running,
+    speech_spec,
+    text_of,
+    think,
+    thinker_spec,
+    until,
+)
+from tests.test_engine_supervisor import EXIT_ONCE_READY, HurriedClock, gone
+from voice_agent.engine.messages import Failed, Speak
+from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.errors import EngineDied
+
+pytestmark = pytest.mark.process
+
+
+# --- an operator's orders ---------------------------------------------------------------------------------------
+
+
+async def test_stop_keeps_it_down_until_restart_and_says_how() -> None:
+    async with running(thinker_spec()) as engine:
+        pid = engine.pid
+        assert pid is not None
+        async with engine.submit(think(engine, "r", "forever")) as stream:
+            engine.stop()
+            with pytest.raises(EngineDied):
+                await results(stream)
+        await until(lambda: engine.state == "stopped")
+        assert gone(pid) and engine.pid is None
+        assert engine.reasons() == [
+            "the test engine: stopped, by an operator; `voice-agent engine restart test` starts it again"
+        ]
+        with pytest.raises(EngineDied):
+            await answer(engine, think(engine, "r", "say x"))
+        engine.restart()
+        await until(lambda: engine.state == "ready", 10)
+        assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
+
+
+async def test_restart_replaces_the_process_without_spending_the_budget() -> None:
+    async with running(thinker_spec()) as engine:
+        for _ in range(2):
+            pid = engine.pid
+            engine.restart()
+            await until(lambda pid=pid: engine.state == "ready" and engine.pid != pid, 10)
+        assert engine._budget.spent == 0  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_an_engine_that_still_starts_can_be_stopped() -> None:
+    engine = process_engine(thinker_spec())
+    start = asyncio.create_task(engine.start())
+    await until(lambda: engine.state == "starting")
+    engine.stop()
+    await until(lambda: engine.state == "stopped", 10)
+    assert not start.done()
+    engine.restart()
+    await start
+    assert engine.state == "ready"
+    await engine.close()
+
+
+async def test_restart_leads_out_of_a_crash_loop() -> None:
+    engine = EngineProcess(
+        "dying", thinker_spec(), HurriedClock(), command=(sys.executable, "-c", EXIT_ONCE_READY)
+    )
+    await engine.start()
+    try:
+        await until(lambda: engine.state == "crash_loop", 20)
+        assert "`voice-agent engine restart dying` starts it again" in engine.reasons()[0]
+        engine.restart()
+        await until(lambda: engine.state != "crash_loop", 10)
+    finally:
+        await engine.close()
+
+
+# --- a warm spare -----------------------------------------------------------------------------------------------
+
+
+async def test_with_a_spare_a_request_right_after_a_kill_is_answered() -> None:
+    async with running(thinker_spec(), warm_spare=True) as engine:
+        for round_number in range(2):
+            await until(lambda: engine.spare_ready, 15)
+            pid = engine.pid
+            assert pid is not None
+            async with engine.submit(think(engine, "r", "forever")) as stream:
+                await anext(aiter(stream))
+                os.kill(pid, signal.SIGKILL)
+                killed_s = time.monotonic()
+                with pytest.raises(EngineDied):
+                    await results(stream)
+            said = text_of(await answer(engine, think(engine, "r", f"say {round_number}")))
+            assert said == f"{round_number} " and time.monotonic() - killed_s < 2.0
+
+
+async def test_a_spare_that_is_killed_is_replaced_and_one_that_hangs_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("voice_agent.engine.starting.SPARE_RETRY_S", 0.1)
+    engine = process_engine(thinker_spec(terminate_s=0.1), warm_spare=True)
+    await engine.start()
+    try:
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            await until(lambda: engine.spare_ready, 15)
+            spare = _spare_pid(engine)
+            os.kill(spare, number)
+            if number == signal.SIGKILL:
+                await until(lambda spare=spare: engine.spare_ready and _spare_pid(engine) != spare, 15)
+        pid = engine.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: engine.state == "ready" and engine.pid not in {pid, spare}, 15)
+        assert text_of(await answer(engine, think(engine, "r", "say well"))) == "well "
+        assert gone(spare)
+    finally:
+        await engine.close()
+
+
+async def test_close_and_stop_end_the_spare_too() -> None:
+    async with running(thinker_spec(), warm_spare=True) as engine:
+        await until(lambda: engine.spare_ready, 15)
+        first = _spare_pid(engine)
+        engine.stop()
+        await until(lambda: engine.state == "stopped" and gone(first), 10)
+        engine.restart()
+        await until(lambda: engine.state == "ready" and engine.spare_ready, 20)
+        second = _spare_pid(engine)
+    assert gone(second)
+
+
+def _spare_pid(engine: EngineProcess) -> int:
+    spare = engine._spare  # pyright: ignore[reportPrivateUsage]
+    assert spare is not None and spare._starting is not None  # pyright: ignore[reportPrivateUsage]
+    return spare._starting.result().child.pid  # pyright: ignore[reportPrivateUsage]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_that_runs_out_of_memory_fails_alone_and_says_which_memory() -> None:
+    async with running(thinker_spec()) as engine:
+        pid = engine.pid
+        given = await answer(engine, think(engine, "r", "hoard"))
+        assert isinstance(given[-1], Failed)
+        assert given[-1].code == "out_of_memory" and "host memory" in given[-1].message
+        assert text_of(await answer(engine, think(engine, "r", "say on"))) == "on " and engine.pid == pid
+
+
+async def test_one_engine_killed_for_memory_ends_its_sixteen_replies_and_nobody_elses() -> None:
+    async with running(thinker_spec()) as victim, running(speech_spec()) as other:
+        epochs = [other.next_epoch() for _ in range(4)]
+
+        async def speak(number: int) -> float:
+            request_id = f"s{number}"
+            async with other.submit(Speak(request_id, epochs[number], "low")) as stream:
+                stream.push(clause(request_id, epochs[number], "slow " * 20))
+                chunks = [await anext(aiter(stream)) for _ in range(3)]
+            return len(chunks)
+
+        async def ended(number: int) -> float:
+            with pytest.raises(EngineDied):
+                await answer(victim, think(victim, f"t{number}", "forever"))
+            return time.monotonic()
+
+        waiting = [asyncio.create_task(ended(number)) for number in range(16)]
+        speaking = [asyncio.create_task(speak(number)) for number in range(4)]
+        await until(lambda: len(victim.in_flight()) == 16)
+        assert victim.pid is not None
+        killed_s = time.monotonic()
+        os.kill(victim.pid, signal.SIGKILL)  # as the kernel does for want of memory
+        assert max(await asyncio.gather(*waiting)) - killed_s < 1.0
+        await until(lambda: "want of memory" in "".join(victim.reasons()))
+        assert await asyncio.gather(*speaking) == [3] * 4 and other.state == "ready"
+        await until(lambda: victim.state == "ready", 10)
+        assert text_of(await answer(victim, think(victim, "n", "say new"))) == "new "
+        assert time.monotonic() - killed_s < 10.0
+
+
+# --- an engine's own children -----------------------------------------------------------------------------------
+
+
+async def test_what_an_engine_started_ends_with_it() -> None:
+    async with running(replace(thinker_spec(), has_children=True)) as engine:
+        grandchild = int(text_of(await answer(engine, think(engine, "r", "family"))))
+        assert engine.pid is not None and not gone(grandchild)
+        os.kill(engine.pid, signal.SIGKILL)
+        await until(lambda: gone(grandchild), 3)
+
+
+FAMILY_SERVER = """
+import asyncio, sys
+from dataclasses import replace
+from tests.engine_rig import answer, process_engine, text_of, think, thinker_spec
+
+async def main():
+    engine = process_engine(replace(thinker_spec(), has_children=True))
+    await engine.start()
+    print(engine.pid, text_of(await answer(engine, think(engine, "r", "family"))), flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_what_an_engine_started_ends_when_the_server_is_killed() -> None:
+    root = str(Path(__file__).parent.parent)
+    server = subprocess.Popen(
+        [sys.executable, "-c", FAMILY_SERVER],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": root},
+    )
+    with server:
+        assert server.stdout is not None
+        engine, grandchild = (int(part) for part in server.stdout.readline().split())
+        server.kill()
+        server.wait()
+    end_s = time.monotonic() + 3
+    while time.monotonic() < end_s and not (gone(engine) and gone(grandchild)):
+        time.sleep(0.02)
+    assert gone(engine) and gone(grandchild)

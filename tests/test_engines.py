@@ -1,0 +1,30 @@
+"""Which engine process a configuration asks for."""
+
+from pathlib import Path
+
+from voice_agent.config import load_config
+from voice_agent.engines import model_names, store_of, thinker_spec
+
+
+def test_a_thinker_on_vllm_is_a_hugging_face_name_and_may_start_slowly(tmp_path: Path) -> None:
+    flags = {"recognizer": {"family": "scripted", "model": ""}, "models": {"cache": str(tmp_path)}}
+    config = load_config(environment={}, flags={"profile": "gpu-cascade", **flags})  # type: ignore[dict-item]
+    spec = thinker_spec(config, store_of(config))
+    assert spec.thinker is not None
+    assert (spec.thinker.family, spec.thinker.folder) == ("vllm", "Qwen/Qwen3-8B")
+    assert spec.limits.start_s >= 600
+    assert spec.nice == 0
+    assert "Qwen/Qwen3-8B" not in model_names(config)
+
+
+def test_a_thinker_on_vllm_may_be_a_folder_with_options(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        '[recognizer]\nfamily = "scripted"\nmodel = ""\n[thinker]\nfamily = "vllm"\nmodel = "~/llm"\n'
+        'options = { dtype = "bfloat16", tensor_parallel_size = 2 }\n'
+    )
+    config = load_config(file, environment={})
+    spec = thinker_spec(config, store_of(config))
+    assert spec.thinker is not None
+    assert spec.thinker.folder == str(Path.home() / "llm")
+    assert spec.thinker.extra == {"dtype": "bfloat16", "tensor_parallel_size": 2}

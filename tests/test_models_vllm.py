@@ -1,0 +1,253 @@
+"""The Thinker on vLLM against transformers: the same greedy tokens, the same hidden rows (`make test-vllm`)."""
+# pyright: reportMissingImports=false
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+transformers = pytest.importorskip("transformers")
+import torch  # noqa: E402
+
+from tests.vllm_folders import write_model  # noqa: E402
+from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
+from voice_agent.bench.thinker_models import prompt  # noqa: E402
+from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
+from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
+from voice_agent.engine.shared_memory import SharedMemoryPool  # noqa: E402
+from voice_agent.engine.slots import Shape  # noqa: E402
+from voice_agent.errors import EngineError  # noqa: E402
+from voice_agent.models.vllm_rows import NAME_BYTES, names_in, row_bytes  # noqa: E402
+from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+ANSWER_TOKENS = 24
+LENGTHS = (7, 40, 130)
+
+
+class Reader:
+    """The pool and its reading side, on a thread as a Talker's: every row by its reply's key and number."""
+
+    def __init__(self, size: int) -> None:
+        self.pool = SharedMemoryPool.create(Shape(slots=4, rows=16, row_bytes=size))  # small: reused soon
+        self.rows: dict[tuple[int, int], np.ndarray] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def of(self, ref: RowsRef) -> np.ndarray:
+        return np.stack([self.rows[ref.key, number] for number in range(ref.end_row)])
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.pool.close()
+
+    def _run(self) -> None:
+        reader, size = self.pool.reader(), self.pool.shape.row_bytes
+        while not self._ended.is_set():
+            lease = reader.take(0.05)
+            if lease is None:
+                continue
+            values = np.frombuffer(bytes(lease.buffer), np.uint8).reshape(-1, size)[:, :-NAME_BYTES]
+            names = names_in(lease.buffer, size).tolist()
+            for (key, number), row in zip(names, np.ascontiguousarray(values).view(np.float32), strict=True):
+                self.rows[key, number] = row
+            lease.release()
+        reader.close()
+
+
+class Rig:
+    """A vLLM engine and transformers' model over the same folder, and a loop that both kinds of test share."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.reference = write_model(folder, family)
+        self.reader = Reader(row_bytes("last+embedding", self.reference.config.hidden_size, 4))
+        options = {
+            "dtype": "float32",
+            "max_num_seqs": 4,
+            "enforce_eager": True,
+            "hidden": "last+embedding",
+            "hidden_pool": self.reader.pool.address,
+            "hidden_via": "host",
+            "engine_args": {"seed": 0, "max_num_batched_tokens": 64},  # long prompts come in parts
+        }
+        self.model: VllmThinker = load(
+            folder, ThinkerOptions("vllm", str(folder), context_tokens=512, extra=options)
+        )
+        self.run(self.model.warm_up("Be brief."))
+
+    def run(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, 300))
+
+    def close(self) -> None:
+        self.model.engine.shutdown()
+        self.reader.close()
+        self.loop.run_until_complete(asyncio.sleep(0.1))
+        self.loop.close()
+
+    def expected(self, tokens: list[int]) -> list[int]:
+        """transformers' greedy continuation."""
+        with torch.inference_mode():
+            found = self.reference.generate(
+                torch.tensor([tokens]), do_sample=False, max_new_tokens=ANSWER_TOKENS, pad_token_id=0
+            )
+        return found[0, len(tokens) :].tolist()
+
+    def states(self, tokens: list[int]) -> np.ndarray:
+        """transformers' last hidden state (after the final norm) beside the input's embedding: [T, 2 H]."""
+        ids = torch.tensor([tokens])
+        with torch.inference_mode():
+            inner = self.reference.model
+            rows = torch.cat([inner(ids).last_hidden_state, inner.embed_tokens(ids)], -1)
+        return rows[0].numpy()
+
+
+@pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama"])
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.update(with_plugin())
+    sys.path.extend(path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path)
+    rig = Rig(tmp_path_factory.mktemp("model"), request.param)
+    yield rig
+    rig.close()
+
+
+class Heard:
+    """What an answer emitted."""
+
+    def __init__(self, stop_after: int = 10_000) -> None:
+        self.text = ""
+        self.rows: list[RowsRef] = []
+        self._left = stop_after
+
+    def __call__(self, text: str, rows: RowsRef | None) -> bool:
+        self.text += text
+        self.rows += [rows] if rows else []
+        self._left -= 1
+        return self._left <= 0
+
+
+def asked(length: int, seed: int = 0, **more: Any) -> Think:
+    messages = [{"role": "user", "content": prompt(length, seed)}]
+    return Think(f"reply-{length}-{seed}", 1, messages, max_output_tokens=ANSWER_TOKENS, **more)
+
+
+async def answered(rig: Rig, request: Think, heard: Heard) -> ThinkerEnd:
+    return await rig.model.answer(request, heard)
+
+
+def test_greedy_answers_are_transformers_own(rig: Rig) -> None:
+    async def all_at_once() -> list[Heard]:
+        heard = [Heard() for _ in LENGTHS]
+        await asyncio.gather(*(answered(rig, asked(n), each) for n, each in zip(LENGTHS, heard, strict=True)))
+        return heard
+
+    for length, heard in zip(LENGTHS, rig.run(all_at_once()), strict=True):
+        tokens = rig.model.prompt.tokens(asked(length).messages, [])
+        expected = rig.expected(tokens)
+        assert heard.text == rig.model.engine.get_tokenizer().decode(expected, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
+    async def both() -> list[tuple[RowsRef, np.ndarray]]:
+        heard = [Heard() for _ in LENGTHS]
+        kind = "all" if whole else "reply"
+        await asyncio.gather(
+            *(answered(rig, asked(n, 1, hidden=kind), each) for n, each in zip(LENGTHS, heard, strict=True)),
+            answered(rig, asked(50, 2), Heard()),  # one beside them that wants none
+        )
+        await asyncio.sleep(0.2)  # the reader's thread
+        return [(each.rows[-1], rig.reader.of(each.rows[-1])) for each in heard]
+
+    for length, (last, rows) in zip(LENGTHS, rig.run(both()), strict=True):
+        tokens = rig.model.prompt.tokens(asked(length, 1).messages, [])
+        answer = rig.expected(tokens)
+        states = rig.states(tokens + answer[:-1])
+        expected = states if whole else states[len(tokens) - 1 :]
+        assert last.end_row == len(expected)
+        np.testing.assert_allclose(rows, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_more_requests_than_the_cap_wait_in_vllm_and_all_are_answered(rig: Rig) -> None:
+    async def many() -> list[ThinkerEnd]:
+        heard = [Heard() for _ in range(11)]
+        return await asyncio.gather(*(answered(rig, asked(20, n), each) for n, each in enumerate(heard)))
+
+    ends = rig.run(many())
+    assert [end.reason for end in ends] == ["length"] * 11
+    assert all(end.usage["completion_tokens"] == ANSWER_TOKENS for end in ends)
+    counted = rig.model.count_tokens(asked(20, 3).messages)
+    assert ends[3].usage["prompt_tokens"] == counted
+
+
+def test_a_cancelled_answer_is_gone_from_vllm_at_once(rig: Rig) -> None:
+    async def cancelled() -> int:
+        begun = asyncio.Event()
+
+        def emit(text: str, rows: RowsRef | None) -> bool:
+            begun.set()
+            return False
+
+        endless = Think("endless", 1, asked(20).messages, max_output_tokens=400)
+        tasks = [asyncio.create_task(rig.model.answer(endless, emit)) for _ in range(4)]  # the whole cap
+        await begun.wait()
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        await answered(rig, asked(20, 9), Heard())  # would wait for a seat behind 400 tokens
+        return len(rig.model.engine.output_processor.request_states)
+
+    assert rig.run(cancelled()) == 0
+
+
+def test_emit_stops_an_answer(rig: Rig) -> None:
+    end = rig.run(answered(rig, asked(20), Heard(stop_after=3)))
+    assert end.reason == "aborted"
+    assert 3 <= end.usage["completion_tokens"] < ANSWER_TOKENS
+
+
+def test_the_next_turn_reuses_what_the_last_one_computed(rig: Rig) -> None:
+    first = asked(200, 5)
+    rig.run(answered(rig, first, Heard()))
+    history = [*first.messages, {"role": "assistant", "content": "yes"}, {"role": "user", "content": " more"}]
+    end = rig.run(answered(rig, Think("second", 1, history, max_output_tokens=2), Heard()))
+    assert end.usage["cached_tokens"] >= 128
+
+
+def test_a_conversation_over_the_context_is_refused_by_name(rig: Rig) -> None:
+    with pytest.raises(EngineError) as refused:
+        rig.run(answered(rig, asked(600), Heard()))
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_letters(rig: Rig) -> None:
+    name = "öffne_문_🚪"  # many bytes each: a token here is one byte of them
+    parameters = {
+        "type": "object",
+        "properties": {"side": {"enum": ["left", "right"]}},
+        "required": ["side"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": name, "parameters": parameters}}
+    request = Think(
+        "call", 1, asked(20).messages, tools=[tool], tool_choice="required", max_output_tokens=200
+    )
+    heard = Heard()
+    end = rig.run(answered(rig, request, heard))
+    assert end.reason == "tool_calls"
+    assert [call.name for call in end.tool_calls] == [name]
+    assert json.loads(end.tool_calls[0].arguments)["side"] in {"left", "right"}
+    assert heard.text == ""

@@ -1,0 +1,90 @@
+"""What operators may do while the server runs: see the engines, restart or stop one, see how late the event loop is.
+
+Under /operator/, behind keys of its own (`server.operator_keys`): a key to talk is no key to stop an engine. It knows
+an engine only as something that can be told so.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from voice_agent.api.health import NO_STORE
+
+PREFIX = "/operator/"
+
+
+class Operated(Protocol):
+    """An engine as an operator sees it."""
+
+    @property
+    def state(self) -> str:
+        """Starting, ready, backoff, crash_loop, stopped or closed."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that is up."""
+        ...
+
+    @property
+    def spare_ready(self) -> bool:
+        """Whether a warm spare stands by."""
+        ...
+
+    def reasons(self) -> list[str]:
+        """Why it is not ready."""
+        ...
+
+    def restart(self) -> None:
+        """End its process and start another."""
+        ...
+
+    def stop(self) -> None:
+        """End its process for good."""
+        ...
+
+
+def create_operator_routes(
+    engines: Mapping[str, Operated], loop_lag: Callable[[float], Mapping[str, float]]
+) -> list[BaseRoute]:
+    """GET /operator/engines, POST /operator/engines/{name}/{restart,stop}, GET /operator/loop_lag."""
+
+    async def seen(request: Request) -> Response:
+        return JSONResponse({"engines": [_seen(*item) for item in engines.items()]}, headers=NO_STORE)
+
+    async def order(request: Request) -> Response:
+        name, word = request.path_params["name"], request.path_params["order"]
+        engine = engines.get(name)
+        if engine is None:
+            raise HTTPException(404, f"There is no engine {name[:100]!r}; there are {', '.join(engines)}.")
+        if word not in {"restart", "stop"}:
+            raise HTTPException(404, f"An engine can be told to restart or to stop, not to {word[:100]!r}.")
+        (engine.restart if word == "restart" else engine.stop)()
+        return JSONResponse(_seen(name, engine), 202, NO_STORE)
+
+    async def lag(request: Request) -> Response:
+        try:
+            seconds = float(request.query_params.get("seconds", "60"))
+        except ValueError:
+            raise HTTPException(400, "seconds should be a number.") from None
+        return JSONResponse(dict(loop_lag(seconds)), headers=NO_STORE)
+
+    return [
+        Route("/operator/engines", seen),
+        Route("/operator/engines/{name}/{order}", order, methods=["POST"]),
+        Route("/operator/loop_lag", lag),
+    ]
+
+
+def _seen(name: str, engine: Operated) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": engine.state,
+        "pid": engine.pid,
+        "spare_ready": engine.spare_ready,
+        "reasons": engine.reasons(),
+    }

@@ -1,0 +1,257 @@
+"""`voice-agent bench thinker`: what our engine path adds to vLLM, on a model's exact shape without its weights.
+
+A wave is N sessions that ask at the same moment. Each wave is run twice, back to back on the same engine process: bare
+(prompts that are tokens already go straight into vLLM, inside the child) and ours (conversations through the client,
+the socket, the child, the template, the tokenizer and back). The order changes from wave to wave. Needs numpy and vLLM
+with what it brings, nothing else: `python -m voice_agent.bench.thinker`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voice_agent.bench.machine import commit, machine
+from voice_agent.bench.plugin_metadata import with_plugin
+from voice_agent.bench.thinker_kill import KILL_SESSIONS, killed_beside
+from voice_agent.bench.thinker_models import SHAPES, hidden_size, write_folder
+from voice_agent.bench.thinker_waves import Bench
+from voice_agent.clock import MonotonicClock
+from voice_agent.engine.cuda_ipc import device_pool
+from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions
+from voice_agent.engine.slots import Shape
+from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.errors import VoiceAgentError
+from voice_agent.models.vllm_rows import row_bytes
+
+CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
+START_S = 590.0
+POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
+QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: a shape or a folder, and what its hidden rows hold ("" for none)."""
+
+    name: str
+    hidden: str = ""
+
+    @classmethod
+    def parsed(cls, text: str) -> "Subject":
+        """From NAME or NAME:HIDDEN."""
+        name, _, hidden = text.partition(":")
+        return cls(name, hidden)
+
+    def __str__(self) -> str:
+        return f"{self.name} with hidden rows ({self.hidden})" if self.hidden else self.name
+
+
+async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Start every engine (all at once with `together`), measure one after the other, then kill one if asked to."""
+    subjects = [Subject.parsed(text) for text in arguments.model]
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines = [stack.enter_context(_engine(subject, home, arguments)) for subject in subjects]
+        starts = await asyncio.gather(*(_started(engine, stack) for engine in engines if arguments.together))
+        for number, (subject, engine) in enumerate(zip(subjects, engines, strict=True)):
+            start_s = starts[number] if starts else await _started(engine, stack)
+            tell(f"{subject}: up after {start_s} s")
+            levels: dict[str, Any] = {}
+            report["models"][str(subject)] = {"start_s": start_s, "levels": levels}
+            bench = Bench(engine, arguments, subject.hidden)
+            for sessions in arguments.sessions:
+                levels[str(sessions)] = await bench.level(sessions)
+                tell(f"{subject}: {sessions} sessions: {json.dumps(levels[str(sessions)])}")
+            if not arguments.together:
+                await engine.close()
+        if arguments.kill:
+            report["kill"] = await killed_beside(engines[0], engines[1], arguments)
+
+
+@contextmanager
+def _engine(subject: Subject, home: Path, arguments: argparse.Namespace) -> Generator[EngineProcess]:
+    folder = Path(subject.name)
+    if not folder.is_dir():
+        folder = write_folder(home / subject.name, subject.name, arguments.layers)
+    with _pool(folder, subject, arguments) as address:
+        chosen = spec(folder, subject, arguments, address)
+        yield EngineProcess(subject.name, chosen, MonotonicClock(), command=CHILD)
+
+
+@contextmanager
+def _pool(folder: Path, subject: Subject, arguments: argparse.Namespace) -> Generator[str]:
+    """The address of a pool for the subject's hidden rows, with a process that reads it; "" if it wants none."""
+    if not subject.hidden:
+        yield ""
+        return
+    size = row_bytes(subject.hidden, hidden_size(folder), VALUE_BYTES)
+    pool = device_pool(Shape(POOL_SLOTS, POOL_ROWS, size))
+    command = (sys.executable, "-m", "voice_agent.bench.thinker_reader", pool.address, arguments.reader)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            yield pool.address
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                tell(f"{subject}: the reader had {reader.communicate(timeout=10)[0].strip() or 'nothing'}")
+            reader.kill()
+            pool.close()
+
+
+async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
+    """Seconds that the start took; the engine is closed with the stack."""
+    stack.push_async_callback(engine.close)
+    begin = time.monotonic()
+    await engine.start()
+    return round(time.monotonic() - begin, 1)
+
+
+def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: str) -> EngineSpec:
+    """The Thinker engine on vLLM, as a configuration would ask for it."""
+    engine_args = {"language_model_only": True} if "omni" in subject.name else {}
+    engine_args |= json.loads(arguments.engine_args)
+    if arguments.quick:
+        engine_args["compilation_config"] = QUICK
+    options: dict[str, Any] = {
+        "load_format": "dummy" if subject.name in SHAPES else "auto",
+        "max_num_seqs": max(*arguments.sessions, KILL_SESSIONS if arguments.kill else 1),
+        "ignore_eos": True,
+        "enforce_eager": arguments.eager,
+        "hidden": subject.hidden,
+        "hidden_pool": pool,
+        "hidden_via": "device" if arguments.reader == "device" else "host",
+        "gpu_memory_utilization": arguments.memory,
+        "engine_args": engine_args,
+    }
+    return EngineSpec(
+        kind="thinker",
+        thinker=ThinkerOptions("vllm", str(folder), context_tokens=arguments.context, extra=options),
+        has_children=True,
+        limits=EngineLimits(start_s=START_S, queued_results=arguments.context + 100),
+        env=with_plugin() | {"VLLM_LOGGING_LEVEL": "INFO" if arguments.verbose else "WARNING"},
+    )
+
+
+def compared(levels: dict[str, Any]) -> list[str]:
+    """Rows for people: both kinds, and what is between them."""
+    rows: list[str] = []
+    for sessions, kinds in levels.items():
+        bare = kinds["bare"]
+        for kind, found in kinds.items():
+            rows.append(
+                f"{sessions:>8} {kind:7}{found['first_ms_p50']:10.2f}{found['first_ms_p95']:10.2f}"
+                f"{found['tokens_per_s']:12.1f}{found['n']:7}"
+                + (
+                    f"{found['first_ms_p50'] - bare['first_ms_p50']:+10.2f}"
+                    f"{found['first_ms_p95'] - bare['first_ms_p95']:+10.2f}"
+                    f"{100 * (found['tokens_per_s'] / bare['tokens_per_s'] - 1):+9.1f} %"
+                    if kind != "bare"
+                    else ""
+                )
+            )
+    return rows
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report for people."""
+    head = (
+        f"{'sessions':>8} {'':7}{'first p50':>10}{'p95 ms':>10}{'tokens/s':>12}{'n':>7}{'over bare: p50':>10}"
+    )
+    lines: list[str] = []
+    for shape, found in report["models"].items():
+        lines += [f"{shape} (start {found['start_s']} s)", head, *compared(found["levels"]), ""]
+    if kill := report.get("kill"):
+        lines += ["kill -9 of the first one's vLLM core, both under load", json.dumps(kill, indent=1), ""]
+    return "\n".join(
+        [
+            *lines,
+            f"machine  {json.dumps(report['machine'])}",
+            f"command  {report['command']}",
+            f"commit   {report['commit']}",
+        ]
+    )
+
+
+def tell(text: str) -> None:
+    """Progress, beside the report."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line; raises SystemExit."""
+    parser = argparse.ArgumentParser(prog="voice-agent bench thinker", description=__doc__)
+    add = parser.add_argument
+    shapes = ", ".join(SHAPES)
+    add(
+        "--model",
+        action="append",
+        help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows",
+    )
+    add("--sessions", default="1,8,32,64", help="how many ask at once, level by level")
+    add("--prompt-tokens", type=int, default=300)
+    add("--answer-tokens", type=int, default=128)
+    add("--waves", type=int, default=5, help="waves of each kind at a level, at least")
+    add(
+        "--least-answers",
+        type=int,
+        default=40,
+        help="answers of each kind at a level, at least (40 waves at most)",
+    )
+    add(
+        "--together",
+        action="store_true",
+        help="start all models at once; each is measured while the others idle",
+    )
+    add(
+        "--kill", action="store_true", help="with two models together: kill one's core under load, watch both"
+    )
+    add("--context", type=int, default=1024, help="tokens of context")
+    add("--reader", choices=("device", "host"), default="device", help="where hidden rows are handed over")
+    add("--layers", type=int, default=0, help="cut the shape to so many layers")
+    add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")
+    add("--quick", action="store_true", help="graphs for decode steps only, no compilation: starts sooner")
+    add("--verbose", action="store_true", help="what the engines print")
+    add("--memory", type=float, default=0.0, help="part of the GPU's memory that vLLM may take")
+    add("--engine-args", default="{}", help="more of vLLM's AsyncEngineArgs, as JSON")
+    add("--json", default="", help="write the report there")
+    arguments = parser.parse_args(argv)
+    arguments.model = arguments.model or ["qwen3-1.7b"]
+    arguments.sessions = [int(text) for text in arguments.sessions.split(",")]
+    return arguments
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print; 1 if an engine could not do it."""
+    arguments = parsed(argv)
+    logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING)
+    report: dict[str, Any] = {"models": {}}
+    failed = False
+    try:
+        asyncio.run(measured(arguments, report))
+    except VoiceAgentError as error:
+        tell(f"{type(error).__name__}: {error}")
+        failed = True
+    report |= {
+        "machine": machine(),
+        "commit": commit(),
+        "command": shlex.join(["voice-agent", "bench", "thinker", *argv]),
+    }
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=1))
+    print(table(report))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""A Thinker engine's own child entry that can also drive its vLLM bare: the very same AsyncLLM, without our path.
+
+A request whose id begins with "bare" is no request for the engine: its messages are the prompts of a wave. They become
+tokens beforehand, all are pushed into vLLM at the same moment, and what was measured comes back as one piece of text.
+Everything else is the engine as it is.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from voice_agent.clock import NS_PER_S, Clock, MonotonicClock, ms_between
+from voice_agent.engine import child
+from voice_agent.engine.messages import Finished, FromEngine, TextDelta, Think, ToEngine
+from voice_agent.engine.runtime import EngineSpec
+from voice_agent.models import vllm_versions
+from voice_agent.models.vllm_thinker import VllmThinker
+
+BARE = "bare"
+
+
+class BareEngine:
+    """The engine, and the bare waves."""
+
+    def __init__(self, engine: child.Engine, model: VllmThinker, send: Callable[[FromEngine], None]) -> None:
+        self._engine = engine
+        self._model = model
+        self._send = send
+        self._clock = MonotonicClock()
+        self._wave: asyncio.Task[None] | None = None
+        self.handle_others = engine.handle
+        self.warm_up, self.in_flight, self.busy_ms = engine.warm_up, engine.in_flight, engine.busy_ms
+
+    @property
+    def describe(self) -> dict[str, Any]:
+        """The engine's own."""
+        return self._engine.describe
+
+    def handle(self, message: ToEngine) -> None:
+        """Begin a bare wave, or let the engine do it."""
+        if isinstance(message, Think) and message.request_id.startswith(BARE):
+            self._wave = asyncio.get_running_loop().create_task(self._run(message))
+        else:
+            self.handle_others(message)
+
+    async def _run(self, wave: Think) -> None:
+        prompts = [self._model.prompt.of([message], []) for message in wave.messages]
+        begin_ns = self._clock.now_ns()
+        measured = await asyncio.gather(
+            *(self._one(f"{wave.request_id}/{n}", wave, prompt) for n, prompt in enumerate(prompts))
+        )
+        seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
+        first_ms, tokens = [first for first, _ in measured], sum(count for _, count in measured)
+        result = {"first_ms": first_ms, "tokens": tokens, "seconds": seconds}
+        self._send(TextDelta(wave.request_id, wave.epoch, json.dumps(result)))
+        self._send(Finished(wave.request_id, wave.epoch))
+
+    async def _one(self, unique_id: str, wave: Think, prompt: dict[str, Any]) -> tuple[float, int]:
+        """One answer straight from vLLM: ms to its first token, and its tokens."""
+        params = vllm_versions.sampling(wave, schema=None, ignore_eos=True, rows=None)
+        begin_ns, first_ms, tokens = self._clock.now_ns(), 0.0, 0
+        async for output in self._model.engine.generate(prompt, params, unique_id):
+            first_ms = first_ms or ms_between(begin_ns, self._clock.now_ns())
+            tokens += len(output.outputs[0].token_ids)
+        return first_ms, tokens
+
+
+def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> child.Engine:
+    """As the engine's own, with bare waves beside."""
+    engine = _load(spec, send, clock)
+    return BareEngine(engine, cast(VllmThinker, cast(Any, engine).thinker), send)
+
+
+_load = child.load
+
+if __name__ == "__main__":
+    child.load = load
+    child.main(sys.argv[1:])

@@ -1,0 +1,148 @@
+"""A conversation in OpenAI's chat form as the prompt of a Hugging Face model: its own template, its own tokens.
+
+Sound and pictures in a message's content become what the template knows them as, and travel beside the tokens. Pure
+but for the tokenizer it is handed; knows no engine. Source: OpenAI's chat completions (input_audio, image_url),
+transformers' chat templates.
+"""
+# pyright: reportMissingImports=false
+
+import base64
+import binascii
+import contextlib
+import io
+import json
+import wave
+from typing import Any, cast
+
+import numpy as np
+
+from voice_agent.errors import EngineError
+
+Message = dict[str, Any]
+_DATA_URL = "data:"
+MAX_PARTS = 64
+
+
+class ChatPrompt:
+    """One model's way from messages to tokens; any thread."""
+
+    def __init__(self, tokenizer: Any, processor: Any = None) -> None:
+        self._tokenizer = tokenizer
+        self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        # a model with ears and eyes may keep its template with them
+        self._template_of = processor if getattr(processor, "chat_template", None) else tokenizer
+
+    def of(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
+        """`prompt_token_ids`, and `multi_modal_data` if there is any. Raises EngineError (invalid_request)."""
+        media: dict[str, list[Any]] = {}
+        told = [_told(message, media) for message in messages]
+        prompt: dict[str, Any] = {"prompt_token_ids": self._encoded(told, tools)}
+        if media:
+            prompt["multi_modal_data"] = media
+        return prompt
+
+    def tokens(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:
+        """The tokens alone; a sound or a picture counts as its placeholder, before the model widens it."""
+        return self._encoded([_told(message, {}) for message in messages], tools)
+
+    def _encoded(self, told: list[Message], tools: list[dict[str, Any]]) -> list[int]:
+        try:
+            text = self._template_of.apply_chat_template(
+                told, tools=tools or None, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # noqa: BLE001 - a template is foreign code: jinja's errors and any other
+            raise _refused(f"the model's chat template refuses the conversation: {error}") from error
+        if self._fast is not None:  # twice as fast as the wrapper around it, and the same tokens
+            return self._fast.encode(text, add_special_tokens=False).ids
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+
+def _told(message: Message, media: dict[str, list[Any]]) -> Message:
+    """A message in the form templates read; sound and pictures are put into `media` in order."""
+    told = {key: value for key, value in message.items() if value is not None}
+    told["role"] = "system" if message.get("role") == "developer" else message.get("role")
+    content = message.get("content")
+    told["content"] = _content(content, media) if isinstance(content, list) else content or ""
+    if calls := message.get("tool_calls"):
+        told["tool_calls"] = [_call(call) for call in calls]
+    return told
+
+
+def _content(parts: list[Any], media: dict[str, list[Any]]) -> str | list[dict[str, Any]]:
+    if len(parts) > MAX_PARTS:
+        raise _refused(f"a message has {len(parts)} parts, {MAX_PARTS} at most")
+    read = [_part(part, media) for part in parts]
+    if all(part["type"] == "text" for part in read):  # some templates know nothing but text
+        return "".join(part["text"] for part in read)
+    return read
+
+
+def _part(part: Any, media: dict[str, list[Any]]) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    match kind:
+        case "text" | "input_text":
+            return {"type": "text", "text": str(part.get("text", ""))}
+        case "input_audio":
+            media.setdefault("audio", []).append(_sound(part.get("input_audio")))
+            return {"type": "audio", "audio": ""}
+        case "image_url":
+            media.setdefault("image", []).append(_picture(part.get("image_url")))
+            return {"type": "image", "image": ""}
+        case _:
+            pass
+    raise _refused(f"content part {kind!r} is none of text, input_audio, image_url")
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """Templates print the arguments as JSON themselves."""
+    function = cast(dict[str, Any], call.get("function", call))
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):  # what a model once wrote badly is shown to it as it was
+            arguments = json.loads(arguments or "{}")
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _sound(value: Any) -> tuple[Any, int]:
+    """float32 [T] in -1..1 and its rate, from base64 WAV (16 bit) or, with format pcm16, bare 24 kHz samples."""
+    table = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    data = _decoded(table.get("data"), "input_audio.data")
+    if table.get("format") == "pcm16":
+        return _mono(data, 1), 24_000
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            if file.getsampwidth() != 2:
+                raise _refused("input_audio: a WAV must have 16 bits a sample")
+            return _mono(file.readframes(file.getnframes()), file.getnchannels()), file.getframerate()
+    except (wave.Error, EOFError) as error:
+        raise _refused(f"input_audio.data is no WAV: {error}") from error
+
+
+def _mono(data: bytes, channels: int) -> Any:
+    samples = np.frombuffer(data[: len(data) // (2 * channels) * 2 * channels], dtype="<i2")
+    return samples.reshape(-1, channels).mean(axis=1, dtype=np.float32) / 32768
+
+
+def _picture(value: Any) -> Any:
+    """A PIL image from a data: URL; nothing is fetched."""
+    url = str(cast(dict[str, Any], value).get("url", "") if isinstance(value, dict) else value)
+    head, _, data = url.partition(",")
+    if not head.startswith(_DATA_URL) or not head.endswith(";base64"):
+        raise _refused("image_url.url should be a base64 data: URL; the server fetches nothing")
+    from PIL import Image, UnidentifiedImageError  # comes with the models that can see
+
+    try:
+        return Image.open(io.BytesIO(_decoded(data, "image_url.url"))).convert("RGB")
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise _refused(f"image_url.url is no picture: {error}") from error
+
+
+def _decoded(data: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(data or "", validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise _refused(f"{name} is not base64: {error}") from error
+
+
+def _refused(text: str) -> EngineError:
+    return EngineError(text, code="invalid_request")

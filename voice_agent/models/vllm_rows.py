@@ -1,0 +1,123 @@
+"""Hidden rows between vLLM's worker, which writes them, and this process, which tells whose they are.
+
+Every row carries its name behind its values: the reply's key and its number in that reply. Row 0 is the prompt's last
+position (or its first, for `whole`), and every token has the row that it was chosen from. So nobody has to be told what
+lies where: the worker knows key and first position from the request's sampling parameters, a reference is known here
+from the number of tokens that have come, and the reader of the pool finds the name in the block. A token arrives only
+after the step that wrote its row, so what a reference names has been published. No torch, no vLLM.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voice_agent.engine.messages import RowsRef
+from voice_agent.errors import ConfigError
+
+ENVIRONMENT = "VOICE_AGENT_HIDDEN_ROWS"  # how the plan reaches vLLM's processes, which load the plugin
+EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [key, whole or not]
+NAME_BYTES = 16  # key and number, int64 each
+
+
+@dataclass(frozen=True)
+class HiddenRows:
+    """What a row holds, and the pool it goes to: its address, and by device memory or the host's."""
+
+    content: str  # "last", "last+embedding" or "layer"
+    layer: int
+    pool: str
+    via: str
+
+    @classmethod
+    def planned(cls, hidden: str, pool: str, via: str) -> Self:
+        """From the configured words; raises ConfigError."""
+        content, _, layer = hidden.partition(":")
+        known = content in {"last", "last+embedding"} and not layer
+        if not known and not (content == "layer" and layer.isdigit()):
+            raise ConfigError(
+                f"thinker.options.hidden: {hidden!r} is none of last, last+embedding, layer:K (K counted from 0)"
+            )
+        if not pool:
+            raise ConfigError("thinker.options.hidden_pool: hidden rows need a pool to go to")
+        if via not in {"device", "host"}:
+            raise ConfigError(f"thinker.options.hidden_via: {via!r} is none of device, host")
+        return cls(content, int(layer or 0), pool, via)
+
+    @classmethod
+    def from_environment(cls) -> Self | None:
+        """The plan as vLLM's processes see it; None when no rows are wanted."""
+        text = os.environ.get(ENVIRONMENT)
+        return cls(**json.loads(text)) if text else None
+
+    def to_environment(self) -> None:
+        """Leave the plan for the processes that vLLM starts from here."""
+        os.environ[ENVIRONMENT] = json.dumps(asdict(self))
+
+    @property
+    def parts(self) -> int:
+        """How many hidden sizes wide a row is."""
+        return 2 if self.content == "last+embedding" else 1
+
+
+def row_bytes(hidden: str, hidden_size: int, value_bytes: int) -> int:
+    """Bytes of a row in the pool, its name included."""
+    return (2 if hidden == "last+embedding" else 1) * hidden_size * value_bytes + NAME_BYTES
+
+
+class ReplyRows:
+    """One reply's rows as this side counts them; `whole` means from the prompt's first position on."""
+
+    def __init__(self, key: int, *, whole: bool) -> None:
+        self._key = key
+        self._tokens = self._told = 0
+        self.whole = whole
+
+    @property
+    def extra_arg(self) -> list[int]:
+        """For the worker."""
+        return [self._key, int(self.whole)]
+
+    def grown(self, tokens: int, prompt_tokens: int) -> RowsRef | None:
+        """The rows that are new after so many more tokens have come; the prompt's as vLLM widened it for its media."""
+        if not tokens:
+            return None
+        self._tokens += tokens
+        first, self._told = self._told, self._tokens + (prompt_tokens - 1 if self.whole else 0)
+        return RowsRef(self._key, first, self._told)
+
+
+def wanted_rows(extra_args: dict[str, Any] | None, prompt_tokens: int) -> tuple[int, int] | None:
+    """Worker's side: a request's key and the position of its row 0; None if it wants no rows."""
+    found = (extra_args or {}).get(EXTRA_ARG)
+    return (int(found[0]), 0 if found[1] else prompt_tokens - 1) if found else None
+
+
+def picked_rows(
+    order: list[str], scheduled: dict[str, tuple[int, int]], wanted: dict[str, tuple[int, int]]
+) -> NDArray[np.int64]:
+    """What of a step goes to the pool: int64 [n, 3] of token index in the step, key, number.
+
+    `order`: requests as their tokens lie in the step; `scheduled`: the position of a request's first token in this
+    step, and how many; `wanted`: see `wanted_rows`.
+    """
+    parts: list[NDArray[np.int64]] = []
+    at = 0
+    for name in order:
+        first, count = scheduled[name]
+        if name in wanted:
+            key, position = wanted[name]
+            numbers = np.arange(max(first, position), first + count) - position
+            indices = numbers + (position - first + at)
+            parts.append(np.stack([indices, np.full_like(numbers, key), numbers], axis=1))
+        at += count
+    return np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+
+
+def names_in(block: memoryview, size: int) -> NDArray[np.int64]:
+    """Reader's side: key and number of each row of a block, int64 [n, 2]; `size` is a row's bytes."""
+    rows = np.frombuffer(block, np.uint8).reshape(-1, size)
+    return np.ascontiguousarray(rows[:, size - NAME_BYTES :]).view(np.int64)

@@ -1,0 +1,180 @@
+"""Any chat model that vLLM can run, as a Thinker: many requests at once, batched by vLLM's own scheduler.
+
+`load` blocks until vLLM is up (its engine core is a process of its own, a child of this one). Requests are pushed in as
+they come, and wait inside vLLM when there are more than `max_num_seqs`. vLLM's detokenizer keeps back what may be half
+a character. Does not know: sessions, speech, who reads the hidden rows. What differs between vLLM's releases is in
+`vllm_versions`.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from voice_agent.engine.messages import RowsRef, Think
+from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
+from voice_agent.errors import ConfigError, EngineDied, EngineError
+from voice_agent.models import vllm_versions
+from voice_agent.models.chat_prompt import ChatPrompt
+from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
+from voice_agent.models.vllm_rows import HiddenRows, ReplyRows
+
+logger = logging.getLogger(__name__)
+
+WATCH_S = 0.1  # how soon a dead engine core is noticed when nobody asks it anything
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """The `options` table of `[thinker]`; empty and zero leave vLLM its own choice.
+
+    hidden: "" or what a hidden row holds: "last" (the last layer's state), "last+embedding" (beside it the input's
+    embedding), "layer:K" (the state after layer K, 0 the embedding). hidden_pool, hidden_via: the pool's address, and
+    whether its blocks are in "device" memory or the "host"'s.
+    engine_args: anything else that vLLM's AsyncEngineArgs takes, by its name there.
+    """
+
+    dtype: str = "auto"
+    tensor_parallel_size: int = 1
+    quantization: str = ""
+    max_num_seqs: int = 64
+    gpu_memory_utilization: float = 0.0
+    prefix_caching: bool = True
+    load_format: str = "auto"
+    enforce_eager: bool = False
+    hidden: str = ""
+    hidden_pool: str = ""
+    hidden_via: str = "device"
+    ignore_eos: bool = False  # for measuring: every answer has its full length
+    engine_args: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def load(folder: Path, options: ThinkerOptions) -> "VllmThinker":
+    """Start vLLM on a Hugging Face folder, or a name if there is no such folder. Raises ConfigError, WeightsError."""
+    chosen = _options(options.extra)
+    rows = None
+    if chosen.hidden:
+        rows = HiddenRows.planned(chosen.hidden, chosen.hidden_pool, chosen.hidden_via)
+    engine = vllm_versions.start(vllm_versions.engine_args(str(folder), options.context_tokens, chosen, rows))
+    return VllmThinker(engine, options.context_tokens, chosen, rows)
+
+
+class VllmThinker:
+    """One model on one vLLM engine. Event loop only, but for `count_tokens`."""
+
+    def __init__(
+        self, engine: Any, context_tokens: int, options: VllmOptions, rows: HiddenRows | None
+    ) -> None:
+        self.context_tokens = context_tokens
+        self.engine = engine  # vLLM's AsyncLLM
+        self._options = options
+        self._refusals = vllm_versions.refusals()
+        self._dead_error = vllm_versions.engine_dead_error()
+        self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
+        self._keys = itertools.count(1) if rows else None
+
+    def count_tokens(self, messages: list[dict[str, Any]]) -> int:
+        """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
+        return len(self.prompt.tokens(messages, []))
+
+    async def warm_up(self, text: str) -> None:
+        """A first answer: what vLLM does only once, it does now."""
+        messages = [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]
+        await self.answer(Think("warm-up", 0, messages, max_output_tokens=2), lambda _text, _rows: False)
+
+    async def answer(self, request: Think, emit: Callable[[str, RowsRef | None], bool]) -> ThinkerEnd:
+        """See ConcurrentThinkerModel. Raises EngineError: context_length_exceeded, invalid_request."""
+        prompt = self.prompt.of(request.messages, offered_tools(request))
+        if not request.hidden:
+            return await self._answer(request, prompt, emit, None)
+        if self._keys is None:
+            raise EngineError("this engine hands over no hidden states", code="invalid_request")
+        rows = ReplyRows(next(self._keys), whole=request.hidden == "all")
+        return await self._answer(request, prompt, emit, rows)
+
+    async def died(self) -> str:
+        """Wait until the engine core is gone, which vLLM itself tells only those who ask."""
+        while not self.engine.errored:  # noqa: ASYNC110 - there is nothing of vLLM's to wait for
+            await asyncio.sleep(WATCH_S)
+        return "vLLM's engine core ended; its own messages stand above"
+
+    async def _answer(
+        self,
+        request: Think,
+        prompt: dict[str, Any],
+        emit: Callable[[str, RowsRef | None], bool],
+        rows: ReplyRows | None,
+    ) -> ThinkerEnd:
+        answer = _Answer(reader_for(request), emit, rows)
+        params = vllm_versions.sampling(
+            request,
+            schema=call_schema(request),
+            ignore_eos=self._options.ignore_eos,
+            rows=rows,
+        )
+        unique_id = f"{request.request_id}/{request.epoch}"  # two attempts may overlap for a moment
+        try:
+            async with aclosing(self.engine.generate(prompt, params, unique_id)) as outputs:
+                async for output in outputs:
+                    if answer.take(output):
+                        break
+        except self._refusals as error:
+            code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
+            raise EngineError(f"vLLM refuses the request: {error}", code=code) from error
+        except self._dead_error as error:
+            raise EngineDied("vLLM's engine core ended", retryable=True) from error
+        return answer.end()
+
+
+class _Answer:
+    """Puts the outputs of one answer together."""
+
+    def __init__(
+        self,
+        reader: ToolCallReader | None,
+        emit: Callable[[str, RowsRef | None], bool],
+        rows: ReplyRows | None,
+    ) -> None:
+        self._reader = reader
+        self._emit = emit
+        self._rows = rows
+        self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
+        self._reason = "aborted"
+
+    def take(self, output: Any) -> bool:
+        """One of vLLM's outputs, which is what is new since the last; True stops it."""
+        part, prompt_tokens = output.outputs[0], len(output.prompt_token_ids or ())
+        self._usage["prompt_tokens"] = prompt_tokens
+        self._usage["completion_tokens"] += len(part.token_ids)
+        self._usage["cached_tokens"] = output.num_cached_tokens or 0
+        if part.finish_reason is not None:
+            self._reason = "length" if part.finish_reason == "length" else "stop"
+        text = self._reader.feed(part.text) if self._reader else part.text
+        rows = self._rows.grown(len(part.token_ids), prompt_tokens) if self._rows else None
+        stopped = self._emit(text, rows)
+        if self._reader is not None and self._reader.complete:
+            self._reason = "stop"
+            return True
+        return stopped and not output.finished
+
+    def end(self) -> ThinkerEnd:
+        """How it ended."""
+        rest = self._reader.finish() if self._reader else ""
+        if rest and self._reason != "aborted":
+            self._emit(rest, None)
+        calls = self._reader.calls if self._reader and self._reason != "aborted" else []
+        return ThinkerEnd("tool_calls" if calls else self._reason, self._usage, list(calls))
+
+
+def _options(extra: dict[str, Any]) -> VllmOptions:
+    known = {item.name for item in dataclasses.fields(VllmOptions)}
+    if unknown := sorted(set(extra) - known):
+        raise ConfigError(
+            f"thinker.options: unknown for vllm: {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
+    return VllmOptions(**extra)

@@ -1,0 +1,123 @@
+"""Where the engines run: their GPUs found, claimed and planned before any process starts, and the specs adjusted.
+
+An engine without `devices` runs on the CPU and is not looked at here. Sizes come from the weights' files and from the
+configuration's measured figures.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from voice_agent.config import Config, EngineConfig
+from voice_agent.engine.gpus import chosen_gpus, claim, find_gpus
+from voice_agent.engine.memory_plan import GB, Gpu, Needs, Part, Plan, plan_memory
+from voice_agent.engine.runtime import EngineSpec
+from voice_agent.errors import ConfigError
+
+WEIGHTS = ("*.safetensors", "*.gguf", "*.onnx", "*.bin", "*.pt", "*.pth")
+CONCURRENT_FAMILIES = {"vllm"}  # with a cache that takes what is left, and processes of their own
+LEAST_SHM_BYTES = 64 << 20  # vLLM's own queues and NCCL live in /dev/shm
+
+
+@dataclass
+class Placing:
+    """What was found and planned; `claims` are held as long as the server uses the GPUs."""
+
+    gpus: dict[str, list[Gpu]] = field(default_factory=dict[str, list[Gpu]])  # by engine
+    plan: Plan = field(default_factory=Plan)
+    claims: list[socket.socket] = field(default_factory=list[socket.socket])
+
+    def applied(self, engine: str, spec: EngineSpec) -> EngineSpec:
+        """The engine's spec with its GPUs in the environment and its share of their memory."""
+        concurrent = spec.thinker is not None and spec.thinker.family in CONCURRENT_FAMILIES
+        if concurrent:
+            spec = replace(spec, has_children=True)
+        if engine not in self.gpus:
+            return spec
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in self.gpus[engine])}
+        spec = replace(spec, env={**spec.env, **visible})
+        if spec.thinker is None or not concurrent:
+            return spec
+        extra = {"gpu_memory_utilization": self.plan.share[engine], **spec.thinker.extra}
+        return replace(spec, thinker=replace(spec.thinker, extra=extra))
+
+    def jobs(self, engine: str, wanted: int) -> int:
+        """How many jobs at once fit."""
+        return self.plan.jobs.get(engine, wanted)
+
+    def close(self) -> None:
+        """Give the GPUs up."""
+        for own in self.claims:
+            own.close()
+
+
+def place(
+    config: Config,
+    folders: Mapping[str, str],
+    tell: Callable[[str], None],
+    find: Callable[[], list[Gpu]] = find_gpus,
+) -> Placing:
+    """Find, check, plan and claim; `folders` hold each engine's weights. Tells the plan.
+
+    Raises ConfigError (MemoryPlanError if it does not fit), before anything is loaded.
+    """
+    engines = {"thinker": config.engines.thinker, "speech": config.engines.speech}
+    placed = {name: engine for name, engine in engines.items() if engine.devices}
+    if not placed:
+        return Placing()
+    gpus = find()
+    chosen = {
+        name: chosen_gpus(gpus, engine.devices, f"engines.{name}.devices") for name, engine in placed.items()
+    }
+    needs = [_needs(config, name, engine, folders.get(name, "")) for name, engine in placed.items()]
+    plan = plan_memory(gpus, needs)
+    if config.thinker.family in CONCURRENT_FAMILIES and "thinker" in placed:
+        check_shm(os.statvfs("/dev/shm").f_bavail * os.statvfs("/dev/shm").f_frsize)
+    claims = claim(list({gpu.uuid: gpu for engine in chosen.values() for gpu in engine}.values()))
+    for line in plan.lines:
+        tell(line)
+    return Placing(chosen, plan, claims)
+
+
+def check_shm(free_bytes: int) -> None:
+    """Raise ConfigError when /dev/shm is too small for what vLLM puts there by itself."""
+    if free_bytes < LEAST_SHM_BYTES:
+        raise ConfigError(
+            f"/dev/shm has {free_bytes / 1e6:.0f} MB free and vLLM needs {LEAST_SHM_BYTES / 1e6:.0f} MB there: "
+            "start the container with --shm-size=1g or --ipc=host"
+        )
+
+
+def _needs(config: Config, name: str, engine: EngineConfig, folder: str) -> Needs:
+    setting = f"engines.{name}"
+    concurrent = name == "thinker" and config.thinker.family in CONCURRENT_FAMILIES
+    if engine.warm_spare and concurrent:
+        raise ConfigError(
+            f"{setting}.warm_spare: a vLLM engine takes its whole share of the GPU, so a second one beside it has none"
+        )
+    copies = 2 if engine.warm_spare else 1
+    weights = _weights_bytes(engine, folder, f"{setting}.weights_gb")
+    parts = (
+        Part("weights", copies * weights, f"{name if name == 'thinker' else 'talker'}.model", spread=True),
+        Part("context, graphs, working memory", copies * int(engine.work_gb * GB), f"{setting}.work_gb"),
+    )
+    cache = Part("KV cache", int(engine.cache_gb * GB), f"{setting}.cache_gb") if concurrent else None
+    if name == "thinker":
+        return Needs(name, engine.devices, parts, cache)
+    job_bytes = int(engine.job_gb * GB)
+    return Needs(name, engine.devices, parts, None, job_bytes, config.talker.max_jobs, "talker.max_jobs")
+
+
+def _weights_bytes(engine: EngineConfig, folder: str, setting: str) -> int:
+    if engine.weights_gb:
+        return int(engine.weights_gb * GB)
+    size = _files_bytes(Path(folder), WEIGHTS) if folder else 0
+    if not size:
+        raise ConfigError(f"{setting}: the weights are not here to be measured; say how large they are")
+    return size
+
+
+def _files_bytes(folder: Path, patterns: Sequence[str]) -> int:
+    return sum(file.stat().st_size for pattern in patterns for file in folder.rglob(pattern))
