@@ -29,7 +29,7 @@ def _products(
 ):
     """Rows `rows` of w times each row of x (weighted by the norm), [BB, BLOCK_N], and each row's sum of squares."""
     batch = tl.arange(0, BB)
-    squares = tl.zeros((BB,), tl.float32)
+    powers = tl.zeros((BB, BLOCK_K), tl.float32)
     if DOT:
         if PDL:
             gdc_wait()
@@ -41,7 +41,7 @@ def _products(
             x = tl.load(x_ptr + batch[:, None] * K + at[None, :], mask=batch[:, None] < B, other=0.0)
             if NORM:
                 x = x.to(tl.float32)
-                squares += tl.sum(x * x, 1)
+                powers += x * x
                 x = x * tl.load(norm_ptr + at)[None, :].to(tl.float32)
             acc = tl.dot(w, tl.trans(x.to(w.dtype)), acc)
         result = tl.trans(acc)
@@ -57,14 +57,17 @@ def _products(
             x = tl.load(x_ptr + batch[:, None] * K + at[None, :], mask=batch[:, None] < B, other=0.0)
             x = x.to(tl.float32)
             if NORM:
-                squares += tl.sum(x * x, 1)
+                powers += x * x
                 x = x * tl.load(norm_ptr + at)[None, :].to(tl.float32)
-            ahead = at + BLOCK_K
-            following = tl.load(w_ptr + rows[:, None] * K + ahead[None, :], mask=ahead[None, :] < K, other=0.0)
-            wide += w.to(tl.float32)[None, :, :] * x[:, None, :]
-            w = following
+            if BLOCK_K < K:
+                ahead = at + BLOCK_K
+                following = tl.load(w_ptr + rows[:, None] * K + ahead[None, :], mask=ahead[None, :] < K, other=0.0)
+                wide += w.to(tl.float32)[None, :, :] * x[:, None, :]
+                w = following
+            else:
+                wide += w.to(tl.float32)[None, :, :] * x[:, None, :]
         result = tl.sum(wide, 2)
-    return result, squares
+    return result, tl.sum(powers, 1)
 
 
 @triton.jit

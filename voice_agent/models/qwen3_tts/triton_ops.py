@@ -32,20 +32,20 @@ class Tile:
 
 @dataclass
 class TritonOps:
-    """See frame_parts.Ops. `tiles` overrides the choice for (kernel, weight rows, columns, batch)."""
+    """See frame_parts.Ops. `tiles` overrides the choice for (kernel, weight rows, columns, batch); None: cuBLAS."""
 
     pdl: bool = False
     dot_from: int = 5
     cublas_from: int = 10_000
-    tiles: dict[tuple[str, int, int, int], Tile] = field(default_factory=dict)
+    tiles: dict[tuple[str, int, int, int], Tile | None] = field(default_factory=dict)
 
     def norm_linear(self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
         batch, (rows, columns) = len(x), weight.shape
-        if batch >= self.cublas_from:
+        tile = self._tile("norm_linear", rows, columns, batch)
+        if tile is None:
             product = F.linear(self._normed(x, norm, weight), weight, bias)
             out.copy_(product)
             return
-        tile = self._tile("norm_linear", rows, columns, batch)
         kernels.norm_linear[(rows // tile.rows,)](
             out, x, norm, weight, weight if bias is None else bias, _EPS, rows, columns,
             batch, self._padded(batch), tile.rows, tile.columns, bias is not None, batch >= self.dot_from,
@@ -55,11 +55,11 @@ class TritonOps:
     def norm_swiglu(self, out: Tensor, x: Tensor, norm: Tensor, gate_up: Tensor) -> None:
         batch, (rows, columns) = len(x), gate_up.shape
         half = rows // 2
-        if batch >= self.cublas_from:
+        tile = self._tile("norm_swiglu", rows, columns, batch)
+        if tile is None:
             both = F.linear(self._normed(x, norm, gate_up), gate_up)
             kernels.silu_mul[(batch, half // 1024)](out, both, half, 1024, self.pdl, launch_pdl=self.pdl)
             return
-        tile = self._tile("norm_swiglu", rows, columns, batch)
         kernels.norm_swiglu[(rows // tile.rows,)](
             out, x, norm, gate_up, _EPS, half, columns, batch, self._padded(batch), tile.rows, tile.columns,
             batch >= self.dot_from, tile.stages, self.pdl, num_warps=tile.warps, launch_pdl=self.pdl,
@@ -67,10 +67,10 @@ class TritonOps:
 
     def add_linear(self, total: Tensor, x: Tensor, weight: Tensor) -> None:
         batch, (rows, columns) = len(x), weight.shape
-        if batch >= self.cublas_from:
+        tile = self._tile("add_linear", rows, columns, batch)
+        if tile is None:
             total += F.linear(x, weight)
             return
-        tile = self._tile("add_linear", rows, columns, batch)
         kernels.add_linear[(rows // tile.rows,)](
             total, x, weight, rows, columns, batch, self._padded(batch), tile.rows, tile.columns,
             batch >= self.dot_from, tile.stages, self.pdl, num_warps=tile.warps, launch_pdl=self.pdl,
@@ -113,9 +113,14 @@ class TritonOps:
         least = 16 if batch >= self.dot_from else 1
         return max(least, 1 << (batch - 1).bit_length())
 
-    def _tile(self, kernel: str, rows: int, columns: int, batch: int) -> Tile:
-        chosen = self.tiles.get((kernel, rows, columns, batch))
-        return chosen or (default_dot_tile(rows, batch) if batch >= self.dot_from else default_tile(rows, batch))
+    def _tile(self, kernel: str, rows: int, columns: int, batch: int) -> Tile | None:
+        """None: leave the matrix to cuBLAS."""
+        place = (kernel, rows, columns, batch)
+        if place in self.tiles:
+            return self.tiles[place]
+        if batch >= self.cublas_from:
+            return None
+        return default_dot_tile(rows, batch) if batch >= self.dot_from else default_tile(rows, batch)
 
 
 def default_tile(rows: int, batch: int) -> Tile:

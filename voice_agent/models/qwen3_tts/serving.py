@@ -1,0 +1,97 @@
+"""A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
+
+`options.extra`: random (published shape, no files), size (1.7b or 0.6b of a random one), slots, rows (of a slot),
+pdl, cublas_from. On a machine without a GPU everything runs eagerly in float32, for tests.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from voice_agent.engine.runtime import TalkerOptions
+from voice_agent.models.qwen3_tts.config import LARGE, SMALL
+from voice_agent.models.qwen3_tts.device import Sizes, SpeechDevice
+from voice_agent.models.qwen3_tts.frame_parts import Ops
+from voice_agent.models.qwen3_tts.model import Model, exact_shape_random
+from voice_agent.models.qwen3_tts.plain_ops import PlainOps
+from voice_agent.models.qwen3_tts.prompt import ISO_639
+from voice_agent.models.qwen3_tts.stand_in import StandInText
+
+_ROLE = [151_644, 77_091, 198]  # "<|im_start|>assistant\n" of the published vocabulary
+
+
+class Text(Protocol):
+    """A reply's text as it comes: ids that no later piece can change."""
+
+    def add(self, piece: str) -> list[int]: ...  # noqa: D102
+    def close(self) -> list[int]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Everything the engine needs of the family."""
+
+    device: SpeechDevice
+    new_text: Callable[[], Text]
+    voices: tuple[str, ...]
+    languages: tuple[str, ...]  # ISO 639-1
+    end_token: int
+    end_code: int
+    temperature: float = 0.9
+
+
+def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
+    """Load, prepare every voice, capture every size; blocks for a minute. Raises WeightsError, ConfigError."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    model, new_text, role, temperature = _weights(options, device, dtype)
+    sizes = replace(Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length")})
+    serving = ready(model, _ops(device, options.extra), sizes, new_text, role, tell)
+    return replace(serving, temperature=temperature)
+
+
+def ready(  # noqa: PLR0913, PLR0917
+    model: Model, ops: Ops, sizes: Sizes, new_text: Callable[[], Text], role: list[int], tell: Callable[[str], None]
+) -> Serving:
+    """A model as it serves; captures everything."""
+    config = model.config.talker_config
+    languages = tuple(code for code, name in ISO_639.items() if name in config.codec_language_id)
+    device = SpeechDevice(model, ops, sizes)
+    tell("voices")
+    device.prepare_prefixes(role, tuple(config.spk_id), languages)
+    device.capture(tell)
+    return Serving(
+        device,
+        new_text,
+        tuple(config.spk_id),
+        languages,
+        model.config.tts_eos_token_id,
+        config.codec_eos_token_id,
+    )
+
+
+def _weights(
+    options: TalkerOptions, device: torch.device, dtype: torch.dtype
+) -> tuple[Model, Callable[[], Text], list[int], float]:
+    if options.extra.get("random"):
+        config = SMALL if options.extra.get("size") == "0.6b" else LARGE
+        with torch.inference_mode():
+            return exact_shape_random(device, dtype, config=config), StandInText, _ROLE, 0.9
+    from voice_agent.models.qwen3_tts.checkpoint import load
+    from voice_agent.models.qwen3_tts.text import TextStream
+
+    loaded = load(Path(options.folder), device, dtype, dtype)
+    tokenizer = loaded.tokenizer
+    return loaded.model, lambda: TextStream(tokenizer), tokenizer.role, loaded.generation.temperature
+
+
+def _ops(device: torch.device, extra: dict[str, Any]) -> Ops:
+    if device.type != "cuda":
+        return PlainOps()
+    from voice_agent.models.qwen3_tts.triton_ops import TritonOps
+
+    chosen = {name: extra[name] for name in ("pdl", "dot_from", "cublas_from") if name in extra}
+    return TritonOps(**chosen)
