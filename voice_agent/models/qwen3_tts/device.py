@@ -119,6 +119,7 @@ class SpeechDevice:
                     self._capture(lane, (frames, batch), self._render_work(frames, batch))
         self._reset_spare()
 
+    @torch.inference_mode()
     def measure(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
         """Median ms of every frame graph and every codec graph, alone on the device."""
         frames = {size: self._median(self._frames, size) for size in self._frames.graphs}

@@ -56,6 +56,7 @@ class PlainOps:
         longest = int(known.max()) + 1 if parts.state is not None else parts.position + 1
         held = parts.kv[at, :, :longest].float()
         mask = (torch.arange(longest, device=qkv.device) <= known[:, None])[:, None, None]
+        held = torch.where(mask[:, 0, 0, None, :, None, None], held, 0.0)  # a broken stream's leftovers times 0 are NaN
         out.copy_(attend_rows(queries[:, None], held[:, 0], held[:, 1], mask)[:, 0])
 
     def input_rows(self, out: Tensor, slots: Tensor, arena: Arena, inputs: Inputs) -> None:
