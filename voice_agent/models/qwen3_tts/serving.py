@@ -1,6 +1,6 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
-`options.extra`: random (published shape, no files), size (1.7b or 0.6b of a random one), slots, rows (of a slot),
+`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, rows (of a slot),
 pdl, cublas_from. On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
@@ -12,7 +12,16 @@ from typing import Any, Protocol
 import torch
 
 from voice_agent.engine.runtime import TalkerOptions
-from voice_agent.models.qwen3_tts.config import LARGE, SMALL
+from voice_agent.errors import ConfigError
+from voice_agent.models.qwen3_tts.config import (
+    LARGE,
+    SMALL,
+    CodecConfig,
+    DecoderConfig,
+    ModelConfig,
+    PredictorConfig,
+    TalkerConfig,
+)
 from voice_agent.models.qwen3_tts.device import Sizes, SpeechDevice
 from voice_agent.models.qwen3_tts.frame_parts import Ops
 from voice_agent.models.qwen3_tts.model import Model, exact_shape_random
@@ -20,6 +29,16 @@ from voice_agent.models.qwen3_tts.plain_ops import PlainOps
 from voice_agent.models.qwen3_tts.prompt import ISO_639
 from voice_agent.models.qwen3_tts.stand_in import StandInText
 
+TINY = (
+    ModelConfig(
+        TalkerConfig(64, 128, 2, 4, 2, 16, text_hidden_size=16, code_predictor_config=PredictorConfig(32, 64, 1, 4, 2, 8))
+    ),
+    CodecConfig(
+        DecoderConfig(codebook_dim=16, latent_dim=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                      num_attention_heads=2, num_key_value_heads=2, head_dim=8, decoder_dim=48)
+    ),
+)  # fmt: skip
+SHAPES = {"1.7b": (LARGE, CodecConfig()), "0.6b": (SMALL, CodecConfig()), "tiny": TINY}  # of random weights
 _ROLE = [151_644, 77_091, 198]  # "<|im_start|>assistant\n" of the published vocabulary
 
 
@@ -77,9 +96,13 @@ def _weights(
     options: TalkerOptions, device: torch.device, dtype: torch.dtype
 ) -> tuple[Model, Callable[[], Text], list[int], float]:
     if options.extra.get("random"):
-        config = SMALL if options.extra.get("size") == "0.6b" else LARGE
+        size = options.extra.get("size", "1.7b")
+        if size not in SHAPES:
+            raise ConfigError(f"talker.options.size is {size!r}; there are {', '.join(SHAPES)}")
+        config, codec = SHAPES[size]
         with torch.inference_mode():
-            return exact_shape_random(device, dtype, config=config), StandInText, _ROLE, 0.9
+            made = exact_shape_random(device, dtype, config=config, codec=codec)
+        return made, StandInText, _ROLE, 0.9
     from voice_agent.models.qwen3_tts.checkpoint import load
     from voice_agent.models.qwen3_tts.text import TextStream
 
