@@ -1,7 +1,7 @@
 """The frame graph's operations by Triton kernels, or by cuBLAS with Triton around it, whichever suits the batch.
 
-Same meaning as plain_ops. Small batches (`dot_from` and below) multiply in registers, larger ones on tensor cores, and
-from `cublas_from` rows on the matrices go through cuBLAS with norms and activations as kernels of their own.
+Same meaning as plain_ops. Small batches multiply in registers; from `dot_from` rows on, matrices without a norm before them
+go through tensor cores and those with one through cuBLAS; from `cublas_from` rows on, all of them do.
 """
 # pyright: basic
 
@@ -118,16 +118,16 @@ class TritonOps:
         place = (kernel, rows, columns, batch)
         if place in self.tiles:
             return self.tiles[place]
-        if batch >= self.cublas_from:
+        if batch >= self.cublas_from or (batch >= self.dot_from and kernel != "add_linear"):
             return None
-        return default_dot_tile(rows, batch) if batch >= self.dot_from else default_tile(rows, batch)
+        return default_dot_tile(batch) if batch >= self.dot_from else default_tile(rows, batch)
 
 
 def default_tile(rows: int, batch: int) -> Tile:
     """About two programs a multiprocessor or more; fewer columns where a program holds more rows of x."""
-    return Tile(8 if rows <= 2048 else 16, 512 if batch == 1 else 256, 4)
+    return Tile(4 if rows <= 2048 or batch == 1 else 8, 1024 if batch == 1 else 256, 2 if batch == 1 else 4)
 
 
-def default_dot_tile(rows: int, batch: int) -> Tile:
-    """At least the 16 rows that a tensor core takes."""
-    return Tile(16 if rows <= 4096 else 32, 256 if batch <= 16 else 128, 4, 3)
+def default_dot_tile(batch: int) -> Tile:
+    """The 16 rows that a tensor core takes: more programs beat larger tiles here."""
+    return Tile(16, 128, 4, 5) if batch <= 32 else Tile(16, 256, 4, 3)
