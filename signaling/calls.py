@@ -27,6 +27,7 @@ class CallRequest:
     call_id: str
     offer_sdp: str
     session: str | None = None
+    pinned: str | None = None  # the session that the caller's key was made for
 
 
 class Call(Protocol):
@@ -107,18 +108,23 @@ class CallRegistry:
     def __len__(self) -> int:
         return len(self._calls)
 
-    async def open(self, offer_sdp: str, session: str | None = None) -> tuple[str, Call]:
+    async def open(
+        self, offer_sdp: str, session: str | None = None, pinned: str | None = None
+    ) -> tuple[str, Call]:
         """Make a call: its id and itself. Raises BusyError when full or draining, and what `create_call` raises."""
+        return await self.admit(CallRequest(new_call_id(), offer_sdp, session, pinned), self._create_call)
+
+    async def admit(self, request: CallRequest, create: CreateCall) -> tuple[str, Call]:
+        """Give a call of any making a seat and a place here; raises as `open`, and what `create` raises."""
         if self.draining or not self._open:
             raise self._seats.busy("The server is about to stop and takes no new calls.")
         limits = self._limits
         lease = self._seats.acquire(
             limits.create_timeout_s + limits.connect_timeout_s + limits.close_timeout_s
         )
-        request = CallRequest(f"rtc_{secrets.token_hex(16)}", offer_sdp, session)
         try:
             call = await within(
-                self._clock, self._after(limits.create_timeout_s), self._create(request, lease)
+                self._clock, self._after(limits.create_timeout_s), self._create(request, lease, create)
             )
         except TimeoutError:
             raise self._seats.busy("The call could not be set up in time.") from None
@@ -163,10 +169,10 @@ class CallRegistry:
     def _after(self, seconds: float) -> int:
         return self._clock.now_ns() + int(seconds * NS_PER_S)
 
-    async def _create(self, request: CallRequest, lease: Lease) -> Call:
+    async def _create(self, request: CallRequest, lease: Lease, create: CreateCall) -> Call:
         """Make the call and register it in one step: whoever is cancelled after that leaves it to its watcher."""
         try:
-            call = await self._create_call(request)
+            call = await create(request)
         except BaseException:
             lease.release()
             raise
@@ -221,6 +227,11 @@ class CallRegistry:
             await within(self._clock, self._after(self._limits.close_timeout_s), closing)
         except TimeoutError:
             log.warning("calls did not close in time", extra={"calls": len(self._calls)})
+
+
+def new_call_id() -> str:
+    """An id that nobody can guess: who knows it may join the call."""
+    return f"rtc_{secrets.token_hex(16)}"
 
 
 async def _gather(work: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -5,6 +5,7 @@ Sources: OpenAI Realtime reference (calls), RFC 9725 (WHIP), RFC 8840 (sdpfrag).
 """
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ SDP_TYPE = "application/sdp"
 FRAGMENT_TYPE = "application/trickle-ice-sdpfrag"
 MAX_SESSION_BYTES = 256 * 1024
 MAX_FRAGMENT_BYTES = 16 * 1024
+MAX_TURNS = 100
 NO_STORE = {"cache-control": "no-store"}
 
 
@@ -48,7 +50,8 @@ class _Endpoints:
     async def create(self, request: Request) -> Response:
         offer_sdp, session = await _read_offer(request)
         check_offer(offer_sdp)
-        call_id, call = await self._registry.open(offer_sdp, session)
+        pinned = request.scope.get("state", {}).get("session")  # of the client secret, if it is one
+        call_id, call = await self._registry.open(offer_sdp, session, pinned)
         response = Response(call.answer_sdp, 201, NO_STORE, media_type=None)
         response.headers["content-type"] = SDP_TYPE
         response.headers["location"] = f"{CALLS_PATH}/{call_id}"
@@ -76,10 +79,23 @@ class _Endpoints:
         return Response(status_code=200)
 
     async def timeline(self, request: Request) -> Response:
-        return JSONResponse(self._registry.timeline(request.path_params["call_id"]), headers=NO_STORE)
+        timeline = self._registry.timeline(request.path_params["call_id"])
+        return JSONResponse(_latest(timeline, request.query_params.get("turns")), headers=NO_STORE)
 
     async def ice_servers(self, request: Request) -> Response:
         return JSONResponse(as_configuration(self._ice.for_client()), headers=NO_STORE)
+
+
+def _latest(timeline: dict[str, Any], turns: str | None) -> dict[str, Any]:
+    """With ?turns=N only the last N turns and no history: for who asks several times a second."""
+    if turns is None:
+        return timeline
+    if not turns.isascii() or not turns.isdigit() or not 0 < int(turns) <= MAX_TURNS:
+        raise RemoteProtocolError(
+            "invalid_value", f"turns should be a number from 1 to {MAX_TURNS}.", "turns"
+        )
+    brief = {name: value for name, value in timeline.items() if name != "history"}
+    return brief | {"turns": timeline.get("turns", [])[-int(turns) :]}
 
 
 async def _read_offer(request: Request) -> tuple[str, str | None]:

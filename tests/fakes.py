@@ -148,6 +148,16 @@ class FakeOutput:
         self._note("flush")
         return self._replies[self._current].played_samples if self._current else 0
 
+    def refuse(self, reply_id: str) -> int:
+        """Drop one reply's queued sound."""
+        reply = self._advanced(reply_id)
+        reply.flushed = True
+        if self._queue and self._queue[0][0] == reply_id:
+            self._offset = 0
+        self._queue = deque(entry for entry in self._queue if entry[0] != reply_id)
+        self._note("refuse")
+        return reply.played_samples
+
     def played_samples(self, reply_id: str) -> int:
         """Samples of this reply played by now; 0 for one never heard of."""
         self._advance()

@@ -28,7 +28,20 @@ def ask(wire: RealtimeProtocol, event: Json) -> list[SessionCommand]:
 
 
 def told(wire: RealtimeProtocol, *events: SessionEvent) -> list[Json]:
-    return [json.loads(text) for event in events for text in wire.translate(event)]
+    return [frame for event in events for frame in through_json(wire.translate(event))]
+
+
+def through_json(events: list[Json]) -> list[Json]:
+    """As a client gets them: written down at once."""
+    return json.loads(json.dumps(events))
+
+
+def opened(wire: RealtimeProtocol) -> Json:
+    return through_json([wire.opening()])[0]
+
+
+def answers(wire: RealtimeProtocol) -> list[Json]:
+    return through_json(wire.events_to_send())
 
 
 def types(events: list[Json]) -> list[str]:
@@ -37,7 +50,7 @@ def types(events: list[Json]) -> list[str]:
 
 def error_of(wire: RealtimeProtocol, event: Json) -> Json:
     assert ask(wire, event) == []
-    (answer,) = [json.loads(text) for text in wire.events_to_send()]
+    (answer,) = answers(wire)
     assert answer["type"] == "error"
     return answer["error"]
 

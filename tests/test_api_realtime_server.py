@@ -67,6 +67,7 @@ def test_a_spoken_turn_in_order() -> None:
         "input_audio_buffer.committed",
         "conversation.item.added",
         "conversation.item.done",
+        "conversation.item.input_audio_transcription.delta",
         "conversation.item.input_audio_transcription.completed",
         "response.created",
         "response.output_item.added",
@@ -91,19 +92,19 @@ def test_a_spoken_turn_in_order() -> None:
     assert user["previous_item_id"] is None and user["item"]["content"] == [
         {"type": "input_audio", "transcript": None}
     ]
-    assert events[5]["usage"] == {"type": "duration", "seconds": 1.78}
-    assert events[8]["previous_item_id"] == user["item"]["id"]
-    assert events[7]["item"]["content"] == [] and events[7]["item"]["status"] == "in_progress"
-    assert events[9]["part"] == {"type": "audio", "transcript": ""}
-    assert events[15]["part"] == {"type": "audio", "transcript": "It is noon."}
-    item = events[17]["item"]
+    assert events[6]["usage"] == {"type": "duration", "seconds": 1.78}
+    assert events[9]["previous_item_id"] == user["item"]["id"]
+    assert events[8]["item"]["content"] == [] and events[8]["item"]["status"] == "in_progress"
+    assert events[10]["part"] == {"type": "audio", "transcript": ""}
+    assert events[16]["part"] == {"type": "audio", "transcript": "It is noon."}
+    item = events[18]["item"]
     assert (item["status"], item["content"]) == (
         "completed",
         [{"type": "output_audio", "transcript": "It is noon."}],
     )
-    response = events[18]["response"]
+    response = events[19]["response"]
     assert (response["status"], response["status_details"], response["output"]) == ("completed", None, [item])
-    assert response["usage"]["total_tokens"] == 25 and response["id"] == events[6]["response"]["id"]
+    assert response["usage"]["total_tokens"] == 25 and response["id"] == events[7]["response"]["id"]
 
 
 def test_an_interruption_over_webrtc_in_order() -> None:
@@ -136,7 +137,7 @@ def test_an_interruption_over_webrtc_in_order() -> None:
     assert events[10]["audio_end_ms"] == 640 and isinstance(events[10]["audio_end_ms"], int)
     ask(wire, {"type": "conversation.item.retrieve", "item_id": events[10]["item_id"]})
     (retrieved,) = wire.events_to_send()
-    assert json.loads(retrieved)["item"]["content"] == [{"type": "output_audio", "transcript": "One two"}]
+    assert retrieved["item"]["content"] == [{"type": "output_audio", "transcript": "One two"}]
 
 
 def test_a_truncation_after_the_reply_is_done_is_told_at_once() -> None:

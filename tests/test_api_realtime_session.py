@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from tests.realtime_wire import (
     ask,
     error_of,
     obey,
+    opened,
     protocol,
     told,
 )
@@ -23,8 +23,7 @@ from voice_agent.events import (
 
 
 def test_session_created_carries_the_whole_effective_object() -> None:
-    (text,) = protocol().opening()
-    event = json.loads(text)
+    event = opened(protocol())
     session = event["session"]
     assert event["type"] == "session.created" and event["event_id"]
     assert (session["type"], session["object"], session["id"]) == ("realtime", "realtime.session", "sess_1")
@@ -53,7 +52,16 @@ UPDATES: list[tuple[str, Json, Json]] = [
     ("voice", {"audio": {"output": {"voice": "amy"}}}, {"voice": "amy"}),
     ("voice by id", {"audio": {"output": {"voice": {"id": "voice_9"}}}}, {"voice": "voice_9"}),
     ("speed", {"audio": {"output": {"speed": 1.25}}}, {"speed": 1.25}),
-    ("server vad", {"audio": {"input": {"turn_detection": SERVER_VAD}}}, {"turn_detection": "server"}),
+    (
+        "server vad",
+        {"audio": {"input": {"turn_detection": SERVER_VAD}}},
+        {"turn_detection": "server", "vad_threshold": 0.5, "prefix_ms": 300, "silence_ms": 500},
+    ),
+    (
+        "eager",
+        {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "high"}}}},
+        {"eagerness": "high"},
+    ),
     (
         "no interrupt",
         {"audio": {"input": {"turn_detection": {"interrupt_response": False}}}},
@@ -179,7 +187,7 @@ def test_a_call_is_configured_by_its_session_before_it_starts() -> None:
     wire = protocol()
     changes = wire.configure('{"instructions": "Sing.", "audio": {"output": {"voice": "amy"}}}')
     assert changes == {"instructions": "Sing.", "voice": "amy"}
-    assert json.loads(wire.opening()[0])["session"]["instructions"] == "Sing."
+    assert opened(wire)["session"]["instructions"] == "Sing."
     with pytest.raises(RemoteProtocolError) as refused:
         wire.configure('{"audio": {"output": {"speed": 9}}}')
     assert refused.value.param == "session.audio.output.speed"
@@ -282,7 +290,7 @@ def test_a_bad_update_is_refused_whole_and_names_the_parameter(
     session: Json, code: str, param: str, hint: str
 ) -> None:
     wire = protocol()
-    before = wire.opening()[0]
+    before = opened(wire)
     error = error_of(
         wire, {"type": "session.update", "event_id": "mine", "session": session | {"tracing": "auto"}}
     )
@@ -290,7 +298,7 @@ def test_a_bad_update_is_refused_whole_and_names_the_parameter(
     assert error["param"].startswith(param) if not code else error["param"] == param
     assert hint in error["message"]
     assert error["event_id"] == "mine" and error["type"] == "invalid_request_error"
-    assert json.loads(wire.opening()[0])["session"] == json.loads(before)["session"]
+    assert opened(wire)["session"] == before["session"]
     assert ask(wire, {"type": "response.create"}) == [CreateReply()]
 
 

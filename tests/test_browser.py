@@ -1,70 +1,50 @@
-"""The page in Debian's Chromium, with spoken WAV files as its microphone and the sound out listened to."""
+"""Talking with the page in Debian's Chromium: turns, interruptions, holds, text, mute, push to talk.
 
-import wave
+A scripted Thinker and the tone Talker answer, so that what reached the loudspeaker is known word for word; one test
+runs the real small models from the browser's own microphone.
+"""
+
 from collections.abc import Generator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
+from tests.browser_rig import (
+    ANSWERS,
+    LONG,
+    SHORT,
+    STORY,
+    Speech,
+    file_microphone,
+    launch,
+    most_of,
+    person_at,
+    scripted_server,
+    spoken,
+    tab,
+    words_of,
+    write_wav,
+)
 from tests.live_server import LiveServer, live_server
-from tests.model_weights import weights
-from voice_agent.audio import Samples, silence
-from voice_agent.engine.messages import SpokenWord
-from voice_agent.engine.runtime import TalkerOptions
-from voice_agent.media.resample import Resampler
-from voice_agent.models import piper
 
 pytestmark = [pytest.mark.browser, pytest.mark.weights]
 
-CHROMIUM = "/usr/bin/chromium"
-TURN_MS = 40_000
-BROWSER_RATE_HZ = 48_000
-FAKE_MICROPHONE = "--use-fake-device-for-media-stream"
-# taps the agent's sound as the page plays it and keeps the loudest level
-LISTEN = """() => {
-  const speaker = document.getElementById('speaker');
-  const context = new AudioContext();
-  const analyser = context.createAnalyser();
-  context.createMediaStreamSource(speaker.srcObject).connect(analyser);
-  const data = new Float32Array(analyser.fftSize);
-  window.loudest = 0;
-  setInterval(() => {
-    analyser.getFloatTimeDomainData(data);
-    for (const value of data) window.loudest = Math.max(window.loudest, Math.abs(value));
-  }, 20);
-}"""
 
-
-def spoken(*texts_and_pauses: str | int) -> Samples:
-    """Sentences in the Talker's voice and pauses in ms, at the browser's rate."""
-    folder = weights("piper-joe")
-    voice = piper.load(folder, TalkerOptions("piper", str(folder)))
-    pieces: list[Samples] = []
-    for piece in texts_and_pauses:
-        if isinstance(piece, int):
-            pieces.append(silence(BROWSER_RATE_HZ * piece // 1000))
-            continue
-        words = [SpokenWord(word, 0, 0) for word in piece.split()]
-        latents = voice.encode(words, voice.voices[0], 1.0, 0)
-        resampler = Resampler(voice.rate_hz, BROWSER_RATE_HZ)
-        pieces += [resampler.push(voice.decode(latents, 0, latents.frames)), resampler.flush()]
-    return np.concatenate(pieces)
-
-
-def write_wav(path: Path, samples: Samples) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(BROWSER_RATE_HZ)
-        file.writeframes(samples.astype("<i2").tobytes())
-    return path
+@pytest.fixture(scope="module")
+def speech() -> Speech:
+    return Speech.make()
 
 
 @pytest.fixture(scope="module")
-def server() -> Generator[LiveServer]:
-    with live_server("--profile", "cpu-small") as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
+    with scripted_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
+    with scripted_server(tmp_path_factory.mktemp("story"), [STORY, *ANSWERS]) as running:
         yield running
 
 
@@ -74,96 +54,187 @@ def playwright() -> Generator[Playwright]:
         yield running
 
 
-def browser_with(playwright: Playwright, wav: Path) -> Browser:
-    arguments = [FAKE_MICROPHONE, f"--use-file-for-fake-audio-capture={wav}%noloop", "--disable-quic"]
-    return playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=arguments)
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Generator[Browser]:
+    running = launch(playwright)
+    yield running
+    running.close()
 
 
-def open_page(browser: Browser, url: str, problems: list[str], *, microphone: bool = True) -> Page:
-    context = browser.new_context(permissions=["microphone"] if microphone else [])
-    page = context.new_page()
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(url)
-    return page
-
-
-def wait_for_state(page: Page, state: str, timeout_ms: int = TURN_MS) -> None:
-    page.wait_for_selector(f"body[data-state={state}]", timeout=timeout_ms)
-
-
-def test_a_question_is_asked_answered_and_heard_with_captions_of_both(
-    server: LiveServer, playwright: Playwright, tmp_path: Path
+def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_latency(
+    server: LiveServer, browser: Browser, speech: Speech
 ) -> None:
-    wav = write_wav(tmp_path / "question.wav", spoken(3000, "What is the capital of France?", 2000))
-    problems: list[str] = []
-    browser = browser_with(playwright, wav)
-    try:
-        page = open_page(browser, server.url, problems)
-        page.click("#toggle")
-        wait_for_state(page, "listening", 15_000)
-        page.evaluate(LISTEN)
-        wait_for_state(page, "speaking")
-        wait_for_state(page, "listening")
-        captions = page.inner_text("#log")
-        assert "capital" in captions.lower() and "france" in captions.lower()
-        assert len(captions.splitlines()) >= 2
-        assert page.evaluate("window.loudest") > 0.05
-        page.click("#toggle")
-        wait_for_state(page, "idle", 5_000)
-        assert not problems
-    finally:
-        browser.close()
+    with tab(browser, server.url) as person:
+        person.start()
+        person.listen()
+        for turn, (said, answer) in enumerate(
+            zip((speech.short, speech.long, speech.short), ANSWERS, strict=True), 1
+        ):
+            person.speak(said)
+            person.wait_heard(answer)
+            person.page.wait_for_function(
+                f"() => document.querySelectorAll('.caption.agent:not(.partial)').length === {turn}"
+            )
+            person.wait("listening")
+        assert person.captions() == [
+            ("You", SHORT),
+            ("Agent", ANSWERS[0]),
+            ("You", LONG),
+            ("Agent", ANSWERS[1]),
+            ("You", SHORT),
+            ("Agent", ANSWERS[2]),
+        ]
+        assert most_of(person.sounded(" ".join(ANSWERS)), " ".join(ANSWERS))
+        history = person.timeline()["history"]
+        assert [message["content"] for message in history] == [text for _, text in person.captions()]
+        person.page.wait_for_selector("#latency:not([hidden])")
+        shown = person.page.inner_text("#latency")
+        assert "to your ear" in shown and "ms" in shown and "Round trip" in shown
+        person.page.click("#toggle")
+        person.wait("idle", 5_000)
 
 
-def test_speaking_over_the_answer_stops_it_and_the_cut_words_are_shown_as_cut(
-    server: LiveServer, playwright: Playwright, tmp_path: Path
+def test_speaking_over_the_answer_stops_it_and_its_unheard_words_are_shown_as_cut(
+    storyteller: LiveServer, browser: Browser, speech: Speech
 ) -> None:
-    # the second sentence starts while a 135M model still rambles about the first
-    sound = spoken(
-        3000, "Tell me a very long story about a dog.", 4500, "Stop it please, I have heard enough.", 3000
-    )
-    problems: list[str] = []
-    browser = browser_with(playwright, write_wav(tmp_path / "barge.wav", sound))
-    try:
-        page = open_page(browser, server.url, problems)
-        page.click("#toggle")
-        wait_for_state(page, "speaking")
-        page.wait_for_selector(".cut", timeout=TURN_MS)
-        assert not problems
-    finally:
-        browser.close()
+    with tab(browser, storyteller.url) as person:
+        person.start()
+        person.listen()
+        person.speak(speech.short)
+        person.wait("speaking")
+        person.page.wait_for_timeout(1_500)  # the browser's own clock: a person who listens a while
+        person.speak(speech.long)
+        cut = person.page.locator(".caption.cut").first
+        cut.wait_for(timeout=15_000)
+        person.wait_heard(ANSWERS[0])
+        said, struck = cut.locator(".words").inner_text(), cut.locator("s").inner_text()
+        assert said + struck == STORY and said and struck
+        last = words_of(STORY).index(person.sounded(STORY)[-1])
+        assert -4 <= last + 1 - len(said.split()) <= 1, said
+        assert person.timeline()["history"][1]["content"] == said.strip()
 
 
-def test_a_denied_microphone_says_what_to_do(
-    server: LiveServer, playwright: Playwright, tmp_path: Path
+def test_a_sound_of_listening_holds_the_answer_and_costs_no_word(
+    storyteller: LiveServer, browser: Browser, speech: Speech
 ) -> None:
-    browser = browser_with(playwright, write_wav(tmp_path / "nothing.wav", spoken(500)))
-    try:
-        page = open_page(browser, server.url, [], microphone=False)
-        page.click("#toggle")
-        page.wait_for_selector("#message:not([hidden])", timeout=10_000)
-        assert "microphone" in page.inner_text("#message").lower()
-    finally:
-        browser.close()
+    with tab(browser, storyteller.url) as person:
+        person.start()
+        person.listen()
+        person.speak(speech.short)
+        person.wait("speaking")
+        person.page.wait_for_timeout(1_000)
+        person.speak(speech.backchannel)
+        person.wait_heard(STORY)
+        person.wait("listening")
+        states = person.states()
+        assert "held" in states and states[states.index("held") + 1] == "speaking"
+        assert person.page.locator(".cut").count() == 0
+        assert most_of(person.sounded(STORY), STORY)
 
 
-def test_a_third_tab_is_told_that_all_seats_are_taken_and_a_closed_one_gives_its_seat_back(
-    server: LiveServer, playwright: Playwright, tmp_path: Path
+@pytest.mark.parametrize("how", ["button", "escape", "text"])
+def test_the_answer_can_be_interrupted_by_button_key_and_text(
+    storyteller: LiveServer, browser: Browser, speech: Speech, how: str
 ) -> None:
-    browser = browser_with(playwright, write_wav(tmp_path / "nothing.wav", spoken(500)))
+    with tab(browser, storyteller.url) as person:
+        person.start()
+        person.speak(speech.short)
+        person.wait("speaking")
+        person.page.wait_for_timeout(700)
+        if how == "button":
+            person.page.click("#interrupt")
+        elif how == "escape":
+            person.page.keyboard.press("Escape")
+        else:
+            person.page.fill("#text", "Enough, thank you.")
+            person.page.keyboard.press("Enter")
+            person.wait_caption("Enough, thank you.")
+            person.wait_heard(ANSWERS[0])
+        person.page.locator(".caption.cut s").wait_for(timeout=5_000)
+        person.wait("listening")
+
+
+def test_a_typed_question_is_answered_aloud(server: LiveServer, browser: Browser) -> None:
+    with tab(browser, server.url) as person:
+        person.start()
+        person.listen()
+        person.page.fill("#text", "When does it open?")
+        person.page.keyboard.press("Enter")
+        person.wait_heard(ANSWERS[0])
+        person.wait("listening")
+        assert person.captions() == [("You", "When does it open?"), ("Agent", ANSWERS[0])]
+        assert most_of(person.sounded(ANSWERS[0]), ANSWERS[0])
+        person.page.wait_for_selector("#latency:not([hidden])")
+        assert person.page.input_value("#text") == ""
+
+
+def test_a_muted_microphone_sends_nothing_until_it_is_open_again(
+    server: LiveServer, browser: Browser, speech: Speech
+) -> None:
+    with tab(browser, server.url) as person:
+        person.start()
+        person.page.click("#mute")
+        assert person.page.get_attribute("#mute", "aria-pressed") == "true"
+        assert person.page.inner_text("#state") == "Muted"
+        person.speak(speech.short)
+        person.page.wait_for_timeout(1_000)
+        assert person.captions() == [] and "hearing" not in person.states()
+        person.page.click("#mute")
+        person.speak(speech.short)
+        person.wait_heard(ANSWERS[0])
+        assert person.captions()[0] == ("You", SHORT)
+
+
+def test_push_to_talk_hears_only_while_the_key_is_down(
+    server: LiveServer, browser: Browser, speech: Speech
+) -> None:
+    with tab(browser, server.url) as person:
+        person.start()
+        person.page.click("#open-settings")
+        person.page.check("#choose-talk")
+        person.page.keyboard.press("Escape")
+        person.page.wait_for_selector("#talk:visible")
+        assert person.page.inner_text("#state") == "Hold to talk"
+        person.speak(speech.short)
+        assert person.captions() == []
+        person.page.evaluate("document.activeElement.blur()")
+        person.page.keyboard.down(" ")
+        person.page.wait_for_selector("#talk[aria-pressed=true]")
+        person.speak(speech.long)
+        person.page.keyboard.up(" ")
+        person.wait_heard(ANSWERS[0])
+        assert person.captions() == [("You", LONG), ("Agent", ANSWERS[0])]
+        box = person.page.locator("#talk").bounding_box()
+        assert box
+        person.page.mouse.move(box["x"] + 20, box["y"] + 20)
+        person.page.mouse.down()
+        person.page.mouse.up()
+        assert "Hold the button" in person.message()
+
+
+def test_the_real_small_models_answer_the_browsers_own_microphone_after_one_real_click(
+    playwright: Playwright, tmp_path: Path
+) -> None:
+    """No autoplay flag, no stand-in for the microphone: what a person does."""
+    wav = write_wav(tmp_path / "question.wav", spoken(4000, "What is the capital of France?", 2000))
+    browser = launch(playwright, *file_microphone(wav))
     try:
-        pages = [open_page(browser, server.url, []) for _ in range(3)]
-        for page in pages[:2]:
-            page.click("#toggle")
-            wait_for_state(page, "listening", 15_000)
-        pages[2].click("#toggle")
-        pages[2].wait_for_selector("#message:not([hidden])", timeout=10_000)
-        assert pages[2].inner_text("#message")
-        pages[0].click("#toggle")
-        wait_for_state(pages[0], "idle", 5_000)
-        pages[2].wait_for_timeout(1500)  # the browser's own clock: a person trying again
-        pages[2].click("#toggle")
-        wait_for_state(pages[2], "listening", 15_000)
+        with live_server("--profile", "cpu-small") as server:
+            context = browser.new_context(permissions=["microphone"])
+            person = person_at(context, server.url, own_microphone=True)
+            box = person.page.locator("#toggle").bounding_box()
+            assert box
+            person.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            person.wait("listening")
+            person.listen()
+            person.wait("speaking", 60_000)
+            person.wait("listening", 60_000)
+            captions = person.captions()
+            assert "capital" in captions[0][1].lower() and "france" in captions[0][1].lower()
+            assert captions[1][0] == "Agent" and captions[1][1]
+            loudest = person.page.evaluate("Math.max(...window.heardSound.map((part) => Math.max(...part)))")
+            assert loudest > 1000
+            assert person.page.evaluate("document.getElementById('speaker').paused") is False
+            assert not person.problems
     finally:
         browser.close()

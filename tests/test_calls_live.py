@@ -18,10 +18,10 @@ import pytest
 from aiortc import RTCPeerConnection
 from aiortc.mediastreams import VideoStreamTrack
 
+from tests.browser_rig import spoken
 from tests.live_server import LiveServer, config_file, live_server
 from tests.model_weights import weights
 from tests.scripted_thinker import Answer, Forever, ScriptedThinker, Stall, Text, answer
-from tests.test_browser import spoken
 from voice_agent.audio import OPUS_RATE_HZ, Samples
 from voice_agent.bench.caller import Caller, Stamped
 from voice_agent.clock import MonotonicClock

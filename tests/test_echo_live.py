@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.browser_rig import spoken
 from tests.live_server import LiveServer, config_file, live_server
 from tests.model_weights import weights
 from tests.scripted_thinker import ScriptedThinker, answer
-from tests.test_browser import spoken
 from voice_agent.audio import OPUS_RATE_HZ, Samples, silence
 from voice_agent.bench.caller import Caller
 from voice_agent.bench.sound import VOICED_DBFS

@@ -39,6 +39,9 @@ class Wire(AsyncIOEventEmitter):
         if self.stuck:
             self.bufferedAmount += len(text.encode())
 
+    def close(self) -> None:
+        self.readyState = "closed"
+
     def as_channel(self) -> RTCDataChannel:
         return cast(RTCDataChannel, self)
 
@@ -133,10 +136,15 @@ def test_bytes_giants_and_floods_are_refused_and_told() -> None:
     assert [error.code for error in refused] == ["invalid_message", "message_too_large", "too_many_messages"]
 
 
-def test_a_second_channel_takes_over() -> None:
+def test_a_second_channel_takes_over_and_is_opened_like_the_first() -> None:
     channel, first, second = Channel(), Wire(), Wire()
+    channel.on_replaced = lambda: ["session", "more"]
     channel.attach(first.as_channel())
-    channel.attach(second.as_channel())
+    assert first.sent == []
+    first.bufferedAmount = MAX_IN_FLIGHT_BYTES + 1
     channel.send("a")
+    channel.attach(second.as_channel())
+    channel.send("b")
     received: Any = first.listeners("message")
-    assert (first.sent, second.sent, list(received)) == ([], ["a"], [])
+    assert (first.sent, second.sent, list(received)) == ([], ["session", "more", "a", "b"], [])
+    assert (first.readyState, second.readyState) == ("closed", "open")

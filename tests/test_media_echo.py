@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.browser_rig import spoken
 from tests.model_weights import to_model_rate, weights
-from tests.test_browser import spoken
 from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, Samples, samples_to_ms, silence
 from voice_agent.clock import NS_PER_MS
 from voice_agent.config import TurnConfig

@@ -92,6 +92,10 @@ class AudioOutput(Protocol):
         """Drop what was not sent and refuse the rest of this reply; returns its played samples. Ends a hold."""
         ...
 
+    def refuse(self, reply_id: str) -> int:
+        """Drop what was not sent of this reply alone, and the rest of it; returns its played samples."""
+        ...
+
     def played_samples(self, reply_id: str) -> int:
         """Samples of this reply that left for the user, at the chunks' rate."""
         ...

@@ -10,19 +10,24 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from voice_agent.api.data_channel import join_channel
 from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.clock import NS_PER_S, Clock
 from voice_agent.config import SessionConfig
 from voice_agent.errors import MediaError
 from voice_agent.events import SessionCommand, SessionError, SessionEvent
+from voice_agent.media.channel import Channel
 from voice_agent.media.peer import Peer
 from voice_agent.session import VoiceSession
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_EVENTS = 4096  # an hour of talk; a transport that takes none for so long has lost the call
+ROOM_EVENTS = (
+    32  # from which on sound has to wait; a slow client should not get seconds of it after a barge-in
+)
 WATCH_S = 1.0
+EXPIRED = "time is over"
 
 
 class EventQueue:
@@ -30,6 +35,7 @@ class EventQueue:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue(MAX_WAITING_EVENTS)
+        self._taken = asyncio.Event()
         self.overflowed = asyncio.Event()
 
     def put(self, event: SessionEvent) -> None:
@@ -44,10 +50,32 @@ class EventQueue:
         if not self._queue.full():
             self._queue.put_nowait(None)
 
+    async def room(self) -> None:
+        """Wait while the transport is slow to take what there is."""
+        while self._queue.qsize() >= ROOM_EVENTS and not self.overflowed.is_set():
+            self._taken.clear()
+            await self._taken.wait()
+
     async def events(self) -> AsyncIterator[SessionEvent]:
         """Events in order until `end`."""
         while (event := await self._queue.get()) is not None:
+            self._taken.set()
             yield event
+
+
+class ChannelLine:
+    """A data channel as a line's channel: it keeps and bounds what it cannot send yet."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def send(self, text: str) -> None:
+        """Send, or keep until it opens."""
+        self._channel.send(text)
+
+    def messages(self) -> AsyncIterator[str]:
+        """What the client sends."""
+        return self._channel.messages()
 
 
 class BrowserCall:
@@ -64,17 +92,24 @@ class BrowserCall:
         self.answer_sdp = answer_sdp
         self._peer = peer
         self._session = session
-        self._protocol = protocol
         self._queue = queue
+        self._line = Line(ChannelLine(peer.channel))
+        self.switchboard = Switchboard(self, protocol)
         self._closed = asyncio.Event()
-        self._end_reason = ""
+        self.end_reason = ""
         self._ending = False
         self._task: asyncio.Task[None] | None = None
+        peer.channel.on_replaced = lambda: self.switchboard.opening(self._line)
         peer.channel.on_refused = lambda error: queue.put(SessionError(error.code, str(error), error.param))
 
     def start(self, limits: SessionConfig, clock: Clock) -> None:
         """Set the call going; it owns itself until closed."""
         self._task = asyncio.create_task(self._live(limits, clock), name=f"call {self._session.session_id}")
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time was over."""
+        return self.end_reason == EXPIRED
 
     @property
     def connected(self) -> bool:
@@ -87,7 +122,7 @@ class BrowserCall:
 
     async def close(self, reason: str) -> None:
         """End the call and wait until all of it is freed."""
-        self._end_reason = self._end_reason or reason
+        self.end_reason = self.end_reason or reason
         if self._task and not self._ending:
             self._ending = True  # a second cancel would interrupt the freeing
             self._task.cancel()
@@ -100,11 +135,11 @@ class BrowserCall:
     def timeline(self) -> dict[str, Any]:
         """The inside as JSON."""
         inside = self._session.timeline()
-        return inside | {"connected": self.connected, "end_reason": self._end_reason}
+        return inside | {"connected": self.connected, "end_reason": self.end_reason}
 
-    # the session port of the data channel
+    # the session port of its lines
 
-    def command(self, command: SessionCommand) -> None:
+    async def command(self, command: SessionCommand) -> None:
         """Pass a client's wish on."""
         self._session.command(command)
 
@@ -116,18 +151,18 @@ class BrowserCall:
         try:
             await self._talk(limits, clock)
         except asyncio.CancelledError:
-            self._end_reason = self._end_reason or "cancelled"
+            self.end_reason = self.end_reason or "cancelled"
         except MediaError:
-            self._end_reason = self._end_reason or await self._peer.closed()
+            self.end_reason = self.end_reason or await self._peer.closed()
         except Exception:
-            self._end_reason = "internal_error"
+            self.end_reason = "internal_error"
             logger.exception("call %s failed", self._session.session_id)
         finally:
             self._ending = True
             try:
                 await self._peer.close()
             finally:
-                logger.info("call %s ended: %s", self._session.session_id, self._end_reason)
+                logger.info("call %s ended: %s", self._session.session_id, self.end_reason)
                 self._closed.set()
                 gc.collect()  # a peer connection is full of cycles; left alone they pile up over many calls
 
@@ -138,14 +173,15 @@ class BrowserCall:
         parts: dict[asyncio.Task[Any], str] = {
             asyncio.create_task(self._until_gone()): "peer gone",
             asyncio.create_task(self._session.run()): "microphone ended",
-            asyncio.create_task(join_channel(self._peer.channel, self, self._protocol)): "events ended",
+            asyncio.create_task(self._join()): "peer gone",
+            asyncio.create_task(self.switchboard.run()): "events ended",
             asyncio.create_task(self._queue.overflowed.wait()): "events not taken",
-            asyncio.create_task(self._watch(limits, clock)): "time is over",
+            asyncio.create_task(watch(self._session, limits, clock)): EXPIRED,
         }
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             first = next(task for task in parts if task in done)
-            self._end_reason = self._end_reason or parts[first]
+            self.end_reason = self.end_reason or parts[first]
             first.result()
         finally:
             for task in parts:
@@ -154,15 +190,21 @@ class BrowserCall:
 
     async def _until_gone(self) -> None:
         """Return when the peer is closed, with its reason noted."""
-        self._end_reason = self._end_reason or await self._peer.closed()
+        self.end_reason = self.end_reason or await self._peer.closed()
 
-    async def _watch(self, limits: SessionConfig, clock: Clock) -> None:
-        """Return when the call has been silent or has lasted for too long."""
-        started_ns = clock.now_ns()
-        while True:
-            now_ns = clock.now_ns()
-            if now_ns - started_ns > limits.max_session_s * NS_PER_S:
-                return
-            if self._session.idle_ms > 1000 * limits.silent_timeout_s:
-                return
-            await clock.sleep_until(now_ns + int(WATCH_S * NS_PER_S))
+    async def _join(self) -> None:
+        """Serve the data channel; one that closes early ends nothing."""
+        await self.switchboard.join(self._line)
+        await self._peer.closed()
+
+
+async def watch(session: VoiceSession, limits: SessionConfig, clock: Clock) -> None:
+    """Return when a session has been silent or has lasted for too long."""
+    started_ns = clock.now_ns()
+    while True:
+        now_ns = clock.now_ns()
+        if now_ns - started_ns > limits.max_session_s * NS_PER_S:
+            return
+        if session.idle_ms > 1000 * limits.silent_timeout_s:
+            return
+        await clock.sleep_until(now_ns + int(WATCH_S * NS_PER_S))

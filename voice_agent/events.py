@@ -6,6 +6,8 @@ A *turn* is the user's, a *reply* the agent's. `api/realtime.py` maps these to a
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from voice_agent.audio import PcmChunk
+
 ReplyStatus = Literal["completed", "cancelled", "failed", "incomplete"]
 
 
@@ -25,6 +27,15 @@ class SpeechStopped:
     """The user's turn ended."""
 
     turn_id: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTimedOut:
+    """Nobody spoke for so long after a reply; the silence is committed as a turn and answered."""
+
+    turn_id: str
+    audio_start_ms: int
     audio_end_ms: int
 
 
@@ -68,6 +79,13 @@ class TextAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    """An item is not in the conversation any more."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsChanged:
     """The session's settings are now these (the effective ones, whole)."""
 
@@ -78,13 +96,20 @@ class SettingsChanged:
 class ReplyStarted:
     """The agent will answer; `turn_id` is what it answers, None for a greeting or a bare request.
 
-    `text_only` says whether it is written instead of spoken; None means as the session's settings say.
+    `text_only` says whether it is written instead of spoken; None means as the session's settings say. `request` is
+    what it was asked for by, and `aside` whether it stays outside the conversation.
     """
 
     reply_id: str
     turn_id: str | None
     metadata: dict[str, str] | None = None
     text_only: bool | None = None
+    request: "CreateReply | None" = None
+
+    @property
+    def aside(self) -> bool:
+        """Whether it is no part of the conversation."""
+        return self.request is not None and self.request.aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +118,14 @@ class ReplyText:
 
     reply_id: str
     delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySound:
+    """The next piece of the reply's sound; told only where the user's player is at the client's."""
+
+    reply_id: str
+    pcm: PcmChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +161,15 @@ class PlayoutCleared:
 
 @dataclass(frozen=True, slots=True)
 class ReplyTruncated:
-    """History keeps only what was heard: `heard_text`, up to `audio_end_ms` of the reply's sound."""
+    """History keeps only what was heard: `heard_text`, up to `audio_end_ms` of the reply's sound.
+
+    `by_client` if the client said what was heard, not our own count of what was played.
+    """
 
     reply_id: str
     heard_text: str
     audio_end_ms: int
+    by_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +202,17 @@ class SessionError:
 SessionEvent = (
     SpeechStarted
     | SpeechStopped
+    | IdleTimedOut
     | TurnCommitted
     | TurnTranscribed
     | TranscriptionFailed
     | InputCleared
     | TextAdded
+    | ItemDeleted
     | SettingsChanged
     | ReplyStarted
     | ReplyText
+    | ReplySound
     | ReplyToolCall
     | PlayoutStarted
     | PlayoutStopped
@@ -188,7 +228,10 @@ SessionEvent = (
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a client may change of a running session; the defaults come from the configuration."""
+    """What a client may change of a running session; the defaults come from the configuration.
+
+    Of the turn detection's knobs None means as configured.
+    """
 
     instructions: str
     voice: str
@@ -201,6 +244,11 @@ class SessionSettings:
     turn_detection: Literal["semantic", "server", "none"] = "semantic"
     create_response: bool = True
     interrupt_response: bool = True
+    vad_threshold: float | None = None
+    silence_ms: int | None = None  # that ends a turn in mode server
+    prefix_ms: int | None = None
+    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
+    idle_timeout_ms: int | None = None  # None: nobody is asked whether they are still there
     text_only: bool = False
     overlap: bool = True  # false runs stage after stage: for measuring what the overlap gains
 
@@ -214,12 +262,29 @@ class UpdateSettings:
 
 @dataclass(frozen=True, slots=True)
 class AddText:
-    """A typed message; it does not ask for a reply by itself."""
+    """A typed message; it does not ask for a reply by itself. `after` is an item's id, "root", or None for the end.
+
+    `images` are data URIs, for a Thinker that sees.
+    """
 
     item_id: str
     role: Literal["user", "system", "assistant"]
     text: str
     client_event_id: str | None = None
+    after: str | None = None
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddToolCall:
+    """A function call of an earlier conversation, from a client that brings its history along."""
+
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
+    client_event_id: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +295,50 @@ class AddToolResult:
     call_id: str
     output: str
     client_event_id: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReference:
+    """An item of the conversation, taken into a reply's own context."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteItem:
+    """Take an item out of the conversation, a call together with its result."""
+
+    item_id: str
+    client_event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateReply:
+    """The client played so much of a reply's sound and no more; a reply that is still live is stopped."""
+
+    reply_id: str
+    audio_end_ms: int
+    client_event_id: str | None = None
+
+
+NewItem = AddText | AddToolCall | AddToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class CreateReply:
-    """Answer now; `changes` override settings for this reply alone. Interrupts a reply that is being spoken."""
+    """Answer now; `changes` override settings for this reply alone. Interrupts a reply that is still being made.
+
+    `context` is what it answers instead of the conversation. One that is `aside` is no part of the conversation,
+    interrupts nothing and is interrupted by nothing. `note` is the transport's own, handed back in ReplyStarted.
+    """
 
     changes: dict[str, Any] = field(default_factory=dict[str, Any])
     metadata: dict[str, str] | None = None
     client_event_id: str | None = None
+    aside: bool = False
+    context: tuple[NewItem | ItemReference, ...] | None = None
+    note: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +366,23 @@ class CommitInput:
     client_event_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AppendSound:
+    """The user's sound as the client sent it; for transports that bring it in messages, not for the session."""
+
+    payload: bytes
+    encoding: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+    client_event_id: str | None = None
+
+
 SessionCommand = (
     UpdateSettings
     | AddText
+    | AddToolCall
     | AddToolResult
+    | DeleteItem
+    | TruncateReply
+    | AppendSound
     | CreateReply
     | CancelReply
     | ClearOutput

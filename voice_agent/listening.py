@@ -82,13 +82,17 @@ class Listener:
         self._ears = ears
         self.endpointer = endpointer
         self._clock = clock
-        self._prefix_samples = ms_to_samples(prefix_ms, MODEL_RATE_HZ)
+        self.set_prefix(prefix_ms)
         self._keep_samples = ms_to_samples(keep_ms, MODEL_RATE_HZ) + self._prefix_samples
         self._frames: deque[tuple[MicrophoneFrame, int]] = deque()  # with arrival in ns
         self._end_sample = 0
         self._turn_first = 0
         self._unseen_samples = 0  # that the detector was not asked about
         self.loudness = Loudness()
+
+    def set_prefix(self, prefix_ms: int) -> None:
+        """How much sound before an onset belongs to the turn."""
+        self._prefix_samples = ms_to_samples(prefix_ms, MODEL_RATE_HZ)
 
     async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""

@@ -4,6 +4,7 @@ Keeps the chat history in step with what was heard, and tells the floor when sou
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from voice_agent.events import (
     SessionEvent,
     SessionSettings,
 )
+from voice_agent.items import context_of
 from voice_agent.metrics import TurnTimeline
 from voice_agent.reply import ReplyPorts, ReplyRun, saying_ask, thinking_ask
 from voice_agent.speech.cascade import Ask
@@ -25,17 +27,29 @@ from voice_agent.turn.machine import Event
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
+REMEMBERED_REPLIES = 64  # whose sound a client may still say to have cut
+MAX_ASIDES = 8
+
+
 class Replies:
-    """At most one live reply and one ahead; `tell` is the floor's ear, `spawn` owns the tasks."""
+    """At most one live reply and one ahead; `tell` is the floor's ear, `spawn` owns the tasks.
+
+    State besides: `_tail` replies that are complete and still play out before the live one is heard; `_asides` those
+    outside the conversation; `_recent` the last ones that were live.
+    """
 
     def __init__(self, ports: ReplyPorts, chat: Chat, spawn: Spawn, tell: Callable[[Event], None]) -> None:
         self._emit = ports.emit
+        self._aside_ports = replace(ports, output=ports.aside_output or ports.output)
         self._ports = replace(ports, emit=self._told)
         self._chat = chat
         self._spawn = spawn
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ahead_text = ""
+        self._tail: list[ReplyRun] = []
+        self._asides: dict[str, ReplyRun] = {}
+        self._recent: OrderedDict[str, ReplyRun] = OrderedDict()
         self.current: ReplyRun | None = None
         self.ahead: ReplyRun | None = None
 
@@ -70,10 +84,34 @@ class Replies:
     def create(self, settings: SessionSettings, command: CreateReply, timeline: TurnTimeline) -> None:
         """Answer because the client asks, under settings of its own."""
         self.throw_away_ahead()
-        settings = replace(settings, **command.changes)
-        run = self._begin(thinking_ask(settings, self._chat.messages(settings.instructions)), timeline)
-        run.metadata = command.metadata
+        run = self._begin(self._asked(settings, command), timeline)
+        run.request = command
         self._start(run, None)
+
+    def create_aside(self, settings: SessionSettings, command: CreateReply) -> bool:
+        """Answer outside the conversation, beside whatever goes on; False if too many do already."""
+        if len(self._asides) >= MAX_ASIDES:
+            return False
+        run = ReplyRun(self._aside_ports, self._asked(settings, command), TurnTimeline(None))
+        run.request = command
+        self._asides[run.reply_id] = run
+        run.go_live(None)
+        self._begin_task(run)
+        return True
+
+    def cancel_aside(self, reply_id: str) -> bool:
+        """Stop one outside the conversation; False if there is none of this id."""
+        run = self._asides.pop(reply_id, None)
+        if run is None or run.done:
+            return False
+        self._tasks[reply_id].cancel()
+        run.stop("client_cancelled")
+        return True
+
+    def _asked(self, settings: SessionSettings, command: CreateReply) -> Ask:
+        settings = replace(settings, **command.changes)
+        chat = self._chat if command.context is None else context_of(self._chat, command.context)
+        return thinking_ask(settings, chat.messages(settings.instructions))
 
     def say(self, settings: SessionSettings, text: str) -> None:
         """Say a given text (a greeting)."""
@@ -84,11 +122,27 @@ class Replies:
         run, self.current = self.current, None
         if not run:
             return False
+        for playing in self._tail:
+            self._stop(playing, reason)
+        self._tail.clear()
+        return self._stop(run, reason)
+
+    def _stop(self, run: ReplyRun, reason: str) -> bool:
         if task := self._tasks.get(run.reply_id):
             task.cancel()
         heard = run.stop(reason)
         self._chat.hear(run.reply_id, heard)
         return bool(heard)
+
+    def leave_to_play(self) -> None:
+        """The live reply is complete: let it play to its end while the next one is made; it has the floor no more."""
+        if self.current:
+            self._tail.append(self.current)
+            self.current = None
+
+    def recent(self, reply_id: str) -> ReplyRun | None:
+        """A reply that is or was live, of the last ones."""
+        return self._recent.get(reply_id)
 
     def cancel_all(self) -> None:
         """The session ends."""
@@ -102,13 +156,19 @@ class Replies:
     def _begin(self, ask: Ask, timeline: TurnTimeline) -> ReplyRun:
         """Set a reply going, unheard for now."""
         run = ReplyRun(self._ports, ask, timeline)
+        self._begin_task(run)
+        return run
+
+    def _begin_task(self, run: ReplyRun) -> None:
         task = self._tasks[run.reply_id] = self._spawn(self._live_through(run))
         task.add_done_callback(lambda _: self._tasks.pop(run.reply_id, None))
-        return run
 
     def _start(self, run: ReplyRun, turn_id: str | None) -> None:
         """Let a reply be heard."""
         self.current = run
+        self._recent[run.reply_id] = run
+        if len(self._recent) > REMEMBERED_REPLIES:
+            self._recent.popitem(last=False)
         self._chat.add_assistant(run.reply_id, run.text_so_far)
         self._tell(Event.REPLY)
         run.go_live(turn_id)
@@ -118,6 +178,11 @@ class Replies:
             watcher = group.create_task(run.watch_sound())
             await run.run()
             watcher.cancel()
+        while self.current is run and self._tail:  # the floor is not free before all was heard
+            await asyncio.wait({self._tasks[self._tail[0].reply_id]})
+        self._asides.pop(run.reply_id, None)
+        if run in self._tail:
+            self._tail.remove(run)
         self._chat.finish(run.reply_id)
         if self.current is run:
             self.current = None

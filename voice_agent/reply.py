@@ -13,11 +13,12 @@ from typing import Any
 
 from msgspec import structs
 
-from voice_agent.audio import AudioOutput, PcmChunk, samples_to_ms
+from voice_agent.audio import AudioOutput, PcmChunk, ms_to_samples, samples_to_ms
 from voice_agent.clock import NS_PER_MS, Clock
 from voice_agent.engine.messages import Speak, Think, ToolCall
 from voice_agent.errors import EngineError, UnsupportedLanguage
 from voice_agent.events import (
+    CreateReply,
     PlayoutCleared,
     PlayoutStarted,
     PlayoutStopped,
@@ -48,6 +49,7 @@ class ReplyPorts:
     clock: Clock
     emit: Callable[[SessionEvent], None]
     min_delay_ms: int = 0
+    aside_output: AudioOutput | None = None  # for replies outside the conversation; None: the same
 
 
 class ReplyRun:
@@ -67,7 +69,8 @@ class ReplyRun:
         self.heard = HeardText()
         self.live = asyncio.Event()
         self.done = False
-        self.metadata: dict[str, str] | None = None
+        self.request: CreateReply | None = None  # of the client, if it asked for this reply
+        self._sound_samples = 0
         self._rate_hz = 0
         self._wrote_sound = False
         self._told_chars = 0
@@ -95,6 +98,7 @@ class ReplyRun:
         self.heard.add_words(pcm.words)
         self._rate_hz = pcm.rate_hz
         self._wrote_sound = True
+        self._sound_samples += len(pcm.samples)
         await self._ports.output.write(self.reply_id, pcm)
 
     def tool_call(self, call: ToolCall) -> None:
@@ -128,7 +132,8 @@ class ReplyRun:
         emit = self._ports.emit
         self.timeline.turn_id = turn_id
         self.timeline.reply_id = self.reply_id
-        emit(ReplyStarted(self.reply_id, turn_id, self.metadata, self._ask.speak is None))
+        metadata = self.request.metadata if self.request else None
+        emit(ReplyStarted(self.reply_id, turn_id, metadata, self._ask.speak is None, self.request))
         self.live.set()
         self._tell_text()
         for call in self.tool_calls:
@@ -154,7 +159,9 @@ class ReplyRun:
         """Drop what was not played; returns the text that was heard. The task's owner cancels `run` besides."""
         emit = self._ports.emit
         self._stopped = True
-        played = self._ports.output.flush() if self._wrote_sound else 0
+        if self._wrote_sound and not self._is_aside:
+            self._ports.output.flush()
+        played = self._ports.output.refuse(self.reply_id) if self._wrote_sound else 0
         heard = self.heard.at(played)
         self.timeline.heard_text = heard
         if not self.live.is_set():
@@ -166,6 +173,21 @@ class ReplyRun:
         self.timeline.status = "interrupted"
         emit(ReplyTruncated(self.reply_id, heard, self._played_ms(played)))
         return heard
+
+    def truncate(self, audio_end_ms: int) -> ReplyTruncated:
+        """What was heard, when the client says how much it played."""
+        heard = self.heard.at(ms_to_samples(audio_end_ms, self._rate_hz)) if self._rate_hz else ""
+        self.timeline.heard_text = heard
+        return ReplyTruncated(self.reply_id, heard, audio_end_ms, by_client=True)
+
+    @property
+    def sound_ms(self) -> int:
+        """Length of the sound so far."""
+        return self._played_ms(self._sound_samples)
+
+    @property
+    def _is_aside(self) -> bool:
+        return self.request is not None and self.request.aside
 
     def heard_so_far(self) -> str:
         """The words that have left for the user."""

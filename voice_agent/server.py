@@ -12,29 +12,34 @@ import os
 import signal
 import socket
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from signaling.calls import Call, CallLimits, CallRegistry, CallRequest
+from signaling.calls import Call, CallLimits, CallRegistry, CallRequest, new_call_id
 from signaling.ice import IceServer, IceServers
 from signaling.routes import create_signaling_routes
 from signaling.seats import Seats
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
+from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
 from voice_agent.api.operators import create_operator_routes
-from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.api.realtime import RealtimeProtocol, Transport
+from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_route
+from voice_agent.audio import AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, running_engines, start_engines, store_of
-from voice_agent.errors import BusyError, ConfigError
+from voice_agent.errors import BusyError, ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
 from voice_agent.http_surface import create_request_routes
 from voice_agent.listening import Ears
@@ -43,8 +48,10 @@ from voice_agent.media.echo import EchoCanceller, PlayedSound
 from voice_agent.media.end_of_turn import EndOfTurn
 from voice_agent.media.peer import Peer, PeerLimits
 from voice_agent.media.vad import SileroNetwork, Vad
+from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.models.store import Store
 from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.socket_call import SocketCall, SocketMedia
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.watermark import PassThrough
 
@@ -113,16 +120,10 @@ class Agent:
 
     async def create_call(self, request: CallRequest) -> Call:
         """Answer an offer. Raises OfferRejected, RemoteProtocolError, BusyError while not ready."""
-        if reasons := self.reasons():
-            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
-        settings = default_settings(self._config)
-        protocol = RealtimeProtocol(request.call_id, self._config.server.served_model_name, settings)
-        if request.session:
-            settings = settings_with(settings, protocol.configure(request.session))
-        voices = self._engines.voices(self._config.talker.voice)
-        if settings.voice not in voices:
-            settings = replace(settings, voice=voices[0])
-        protocol.adopt(settings)
+        self._refuse_unready()
+        transport = Transport(expires_at=self._expires_at())
+        protocol = self._protocol(request.call_id, self._config.server.served_model_name, transport)
+        settings = self._settings(protocol, request)
         limits = PeerLimits(connect_ms=round(1000 * self._config.session.connect_timeout_s))
         peer = Peer(self._stun, self._clock, limits=limits)
         try:
@@ -131,20 +132,91 @@ class Agent:
             await peer.close()
             raise
         queue = EventQueue()
-        parts = SessionParts(
+        sound = peer.output.sound if self._config.turn.cancel_echo else None
+        parts = self._parts(self._ears.ears(sound), peer.output)
+        session = VoiceSession(request.call_id, parts, settings, peer.microphone(), queue.put)
+        call = BrowserCall(peer, answer, session, protocol, queue)
+        call.start(self._config.session, self._clock)
+        return call
+
+    async def create_socket_call(self, request: CallRequest, asked: SocketRequest) -> SocketCall:
+        """Begin a call over a WebSocket. Raises RemoteProtocolError, BusyError while not ready."""
+        self._refuse_unready()
+        transport = Transport(encoder=ReplyEncoder, expires_at=self._expires_at())
+        protocol = self._protocol(request.call_id, asked.model, transport)
+        settings = self._settings(protocol, request)
+        media = SocketMedia.create(self._clock)
+        parts = replace(self._parts(self._ears.ears(None), media.player), aside_output=media.aside)
+        session = VoiceSession(request.call_id, parts, settings, media.microphone(), media.queue.put)
+        call = SocketCall(session, protocol, media)
+        call.start(asked.line, self._config.session, self._clock)
+        return call
+
+    def describe_session(self, session: str) -> dict[str, Any]:
+        """The whole session object that a partial one (JSON) would give; raises RemoteProtocolError."""
+        protocol = self._protocol(
+            "sess_" + new_call_id()[4:], self._config.server.served_model_name, Transport()
+        )
+        protocol.configure(session)
+        return protocol.session()
+
+    def _refuse_unready(self) -> None:
+        if reasons := self.reasons():
+            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
+
+    def _expires_at(self) -> int:
+        return int(time.time() + self._config.session.max_session_s)
+
+    def _protocol(self, session_id: str, model: str, transport: Transport) -> RealtimeProtocol:
+        return RealtimeProtocol(session_id, model, default_settings(self._config), transport)
+
+    def _settings(self, protocol: RealtimeProtocol, request: CallRequest) -> SessionSettings:
+        """What the caller's key and the call itself ask for; raises RemoteProtocolError."""
+        settings = default_settings(self._config)
+        for session in (request.pinned, request.session):
+            if session:
+                settings = settings_with(settings, protocol.configure(session))
+        voices = self._engines.voices(self._config.talker.voice)
+        if settings.voice not in voices:
+            settings = replace(settings, voice=voices[0])
+        protocol.adopt(settings)
+        return settings
+
+    def _parts(self, ears: Ears, output: AudioOutput) -> SessionParts:
+        return SessionParts(
             recognizer=self._engines.thinker_process,
             cascade=self._cascade,
-            ears=self._ears.ears(peer.output.sound if self._config.turn.cancel_echo else None),
-            output=peer.output,
+            ears=ears,
+            output=output,
             clock=self._clock,
             turn=self._config.turn,
             conversation=self._config.session,
             language=self._config.recognizer.language,
             voices=self._engines.voices(self._config.talker.voice),
         )
-        session = VoiceSession(request.call_id, parts, settings, peer.microphone(), queue.put)
-        call = BrowserCall(peer, answer, session, protocol, queue)
-        call.start(self._config.session, self._clock)
+
+
+class SocketCalls:
+    """Calls over WebSockets, beside the others in the registry; implements api.websocket.Calls."""
+
+    def __init__(self, agent: Agent, registry: CallRegistry) -> None:
+        self._agent = agent
+        self._registry = registry
+
+    async def open(self, request: SocketRequest) -> LiveCall:
+        """Begin a call; raises BusyError, RemoteProtocolError."""
+
+        async def create(call: CallRequest) -> Call:
+            return await self._agent.create_socket_call(call, request)
+
+        asked = CallRequest(new_call_id(), "", pinned=request.session)
+        return cast(SocketCall, (await self._registry.admit(asked, create))[1])
+
+    def find(self, call_id: str) -> LiveCall:
+        """A running call of any kind that lines can join; raises UnknownCall."""
+        call = self._registry.get(call_id)
+        if not isinstance(call, BrowserCall | SocketCall):
+            raise UnknownCall(f"The call {call_id[:64]!r} takes no control connection.")
         return call
 
 
@@ -157,6 +229,9 @@ def default_settings(config: Config) -> SessionSettings:
         max_output_tokens=config.thinker.max_output_tokens,
         temperature=config.thinker.temperature,
         turn_detection=config.turn.mode,
+        vad_threshold=config.turn.start_threshold,
+        silence_ms=config.turn.server_silence_ms,
+        prefix_ms=config.turn.prefix_ms,
     )
 
 
@@ -200,11 +275,18 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
 def app_parts(config: Config, agent: Agent, registry: CallRegistry) -> AppParts:
     """What the HTTP application is made of."""
     own_names = () if config.server.host in {"0.0.0.0", "::"} else (config.server.host,)
+    known = ClientSecrets()
+    model_name = config.server.served_model_name
     return AppParts(
-        routes=[*create_signaling_routes(registry, ice_servers(config)), *agent.request_routes()],
+        routes=[
+            *create_secret_routes(known, agent.describe_session),
+            *create_signaling_routes(registry, ice_servers(config)),
+            create_websocket_route(SocketCalls(agent, registry), model_name),
+            *agent.request_routes(),
+        ],
         readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
         model_name=config.server.served_model_name,
-        access=Access(config.server.api_keys, config.server.allowed_origins, own_names),
+        access=Access(config.server.api_keys, config.server.allowed_origins, own_names, known.session_of),
         lifespan=_lifespan(registry),
         operators=Access(config.server.operator_keys, config.server.allowed_origins, own_names),
     )
@@ -341,6 +423,7 @@ def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=5,
+        ws_max_size=MAX_FRAME_BYTES,
         ssl_certfile=config.server.tls_cert or None,
         ssl_keyfile=config.server.tls_key or None,
     )

@@ -11,39 +11,47 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
+from secrets import token_hex
 from typing import Any
 
-from voice_agent.audio import AudioOutput, MicrophoneFrame, dbfs
+from voice_agent.audio import MODEL_RATE_HZ, AudioOutput, MicrophoneFrame, dbfs, samples_to_ms
 from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
 from voice_agent.events import (
     AddText,
+    AddToolCall,
     AddToolResult,
+    AppendSound,
     CancelReply,
     ClearInput,
     ClearOutput,
     CommitInput,
     CreateReply,
+    DeleteItem,
+    IdleTimedOut,
     InputCleared,
     SessionCommand,
     SessionError,
     SessionEvent,
     SessionSettings,
     SettingsChanged,
-    TextAdded,
+    TruncateReply,
+    TurnCommitted,
     UpdateSettings,
 )
+from voice_agent.items import add_item, delete_item
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.chat import Chat, Item
+from voice_agent.speech.chat import Chat
 from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
+from voice_agent.turn.idle import Silence
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
-from voice_agent.turn.rules import barge_in_rules, endpoint_rules
+from voice_agent.turn.rules import barge_in_rules, session_rules
 from voice_agent.turn.wording import is_open_ended
 from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
 
@@ -51,8 +59,12 @@ logger = logging.getLogger(__name__)
 
 ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
 SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
+LOOSE_MS = 500  # a client may say to have played that much more than it got: its clock is its own
 KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is heard, and said so
 KEPT_TIMELINES = 100
+
+
+Refused = CancelReply | CommitInput | CreateReply | DeleteItem | TruncateReply
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ class SessionParts:
     conversation: SessionConfig
     language: str = ""
     voices: tuple[str, ...] = ()  # that may be chosen; another name means the default
+    aside_output: AudioOutput | None = None  # for replies outside the conversation; None: the same
 
 
 class VoiceSession:
@@ -94,10 +107,8 @@ class VoiceSession:
         self._parts = parts
         self._microphone = microphone
         self._emit = emit
-        self._endpointer = Endpointer(endpoint_rules(parts.turn, settings.turn_detection))
-        self._listener = Listener(
-            parts.ears, self._endpointer, parts.clock, parts.turn.prefix_ms, KEPT_SOUND_MS
-        )
+        self._endpointer = Endpointer(session_rules(parts.turn, settings))
+        self._listener = Listener(parts.ears, self._endpointer, parts.clock, self._prefix_ms, KEPT_SOUND_MS)
         turn_ports = TurnPorts(
             parts.recognizer,
             self._listener,
@@ -110,9 +121,15 @@ class VoiceSession:
         self._turns = Turns(turn_ports)
         self._barge_in = barge_in_rules(parts.turn)
         ports = ReplyPorts(
-            parts.cascade, parts.output, parts.clock, self._tell_out, parts.turn.min_reply_delay_ms
+            parts.cascade,
+            parts.output,
+            parts.clock,
+            self._tell_out,
+            parts.turn.min_reply_delay_ms,
+            parts.aside_output,
         )
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
+        self._silence = Silence()
         self._held_ns = 0
         self._late_end: TurnEnd | None = None
         self._open_question: UserTurn | None = None
@@ -145,6 +162,7 @@ class VoiceSession:
                 self._follow_by_hand(frame)
             else:
                 self._judge_overlap()
+                self._answer_silence()
 
     def _follow_by_hand(self, frame: MicrophoneFrame) -> None:
         """Push to talk: loud sound is activity, though nobody asks the voice detector."""
@@ -207,6 +225,7 @@ class VoiceSession:
                 case _:
                     self._forget_turn()
         if event is Event.OVER:
+            self._silence.begin(self._listener.end_sample)
             self._answering = None
             self._answer_open_question()
 
@@ -221,7 +240,12 @@ class VoiceSession:
             self._turns.work_ahead(pause, judge=judge)
 
     def _commit(self, end: TurnEnd) -> None:
+        if self._turns.current:
+            self.chat.add_user(
+                self._turns.current.turn_id, ""
+            )  # its place; the words come when they are known
         turn = self._turns.commit(end)
+        self._listener.begin_turn()
         if turn:
             self._answer(turn)
 
@@ -253,9 +277,8 @@ class VoiceSession:
         """The turn is over and its words are known."""
         text = self._turns.transcribed(turn)
         self._keep_timeline(turn.timeline)
-        if text:
+        if text and self.chat.write_user(turn.turn_id, text):
             self._listener.loudness.learn()
-            self.chat.add_user(turn.turn_id, text)
             self._open_question = None if turn.by_client or self._waiting else turn
         self._answer_open_question()
         self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
@@ -322,8 +345,8 @@ class VoiceSession:
             self._do(Event.BACKCHANNEL)
         if verdict is not Verdict.INTERRUPT:
             return
+        self._turns.announce()  # first: clients stop their loudspeaker on it
         self._do(Event.INTERRUPT)
-        self._turns.announce()
 
     # the client's wishes
 
@@ -333,8 +356,13 @@ class VoiceSession:
         match command:
             case UpdateSettings(changes=changes):
                 self._update(changes)
-            case AddText() | AddToolResult():
-                self._add_item(command)
+            case AddText() | AddToolCall() | AddToolResult():
+                self._replies.throw_away_ahead()  # it was thought without the item
+                self._emit(add_item(self.chat, command))
+            case DeleteItem():
+                self._delete_item(command)
+            case TruncateReply():
+                self._truncate(command)
             case CreateReply():
                 self._create_reply(command)
             case CancelReply():
@@ -345,24 +373,8 @@ class VoiceSession:
                 self._clear_input()
             case CommitInput():
                 self._commit_by_client(command)
-
-    def _add_item(self, command: AddText | AddToolResult) -> None:
-        """A typed item; what was thought ahead did not know it."""
-        self._replies.throw_away_ahead()
-        item_id = command.item_id
-        if isinstance(command, AddText):
-            role, text = command.role, command.text
-            added = self.chat.insert(Item(item_id, "message", text, command.role))
-            code, param = "item_create_duplicate_item_id", "item.id"
-            message = f"there is an item {item_id!r} already"
-        else:
-            role, text = "tool", command.output
-            added = self.chat.add_result(item_id, command.call_id, command.output)
-            code, param = "invalid_value", "item.call_id"
-            message = f"no function call {command.call_id!r} waits for a result"
-        event_id = command.client_event_id
-        refusal = SessionError(code, message, param, event_id, item_id)
-        self._emit(TextAdded(item_id, role, text) if added else refusal)
+            case AppendSound():
+                raise TypeError("sound goes to the session's microphone")
 
     def _update(self, changes: dict[str, Any]) -> None:
         self._replies.throw_away_ahead()  # it was thought under the old settings
@@ -372,7 +384,8 @@ class VoiceSession:
             self._do(Event.BACKCHANNEL)
         if by_hand and self.machine.user is not User.SILENT:
             self._do(Event.CLEAR)
-        self._endpointer.rules = endpoint_rules(self._parts.turn, self.settings.turn_detection)
+        self._endpointer.rules = session_rules(self._parts.turn, self.settings)
+        self._listener.set_prefix(self._prefix_ms)
         self._emit(SettingsChanged(self.settings))
 
     def _with_known_voice(self, changes: dict[str, Any]) -> dict[str, Any]:
@@ -382,6 +395,9 @@ class VoiceSession:
         return changes | {"voice": voices[0]} if unknown else changes
 
     def _create_reply(self, command: CreateReply) -> None:
+        if command.aside:
+            self._create_aside(command)
+            return
         if self._turns.unheard:
             if self._waiting:
                 code = "conversation_already_has_active_response"
@@ -389,14 +405,30 @@ class VoiceSession:
             self._waiting = self._waiting or command  # it means the words that were just committed
             return
         self._open_question = None
-        if self._replies.current:
-            self._do(Event.CANCEL)
+        self._make_way()
         timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
         self._keep_timeline(timeline)
         command = replace(command, changes=self._with_known_voice(command.changes))
         self._replies.create(self.settings, command, timeline)
 
+    def _make_way(self) -> None:
+        """For a reply that was asked for: one that is being made is stopped, one that only plays is played out."""
+        run = self._replies.current
+        if run and run.done:
+            self._replies.leave_to_play()
+            self._do(Event.OVER)
+        elif run:
+            self._do(Event.CANCEL)
+
+    def _create_aside(self, command: CreateReply) -> None:
+        command = replace(command, changes=self._with_known_voice(command.changes))
+        if not self._replies.create_aside(self.settings, command):
+            message = "Too many replies outside the conversation at once; wait for one to be done."
+            self._complain("rate_limit_exceeded", message, command)
+
     def _cancel_by_client(self, command: CancelReply) -> None:
+        if command.reply_id and self._replies.cancel_aside(command.reply_id):
+            return
         if self._waiting and not command.reply_id:
             self._waiting = None
             return
@@ -436,8 +468,58 @@ class VoiceSession:
         self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
 
-    def _complain(self, code: str, message: str, command: CancelReply | CommitInput | CreateReply) -> None:
-        self._emit(SessionError(code, message, client_event_id=command.client_event_id))
+    def _delete_item(self, command: DeleteItem) -> None:
+        self._replies.throw_away_ahead()
+        run = self._replies.current
+        if run and not run.done and run.reply_id == command.item_id:
+            message = "The item is still being made; cancel its response first."
+            self._complain("invalid_value", message, command, "item_id")
+        else:
+            self._emit(delete_item(self.chat, command))
+
+    def _truncate(self, command: TruncateReply) -> None:
+        """The client says how much of a reply it played: that is what was heard."""
+        run = self._replies.recent(command.reply_id)
+        if run is None:
+            message = "The item is too old to be truncated, or has no sound."
+            self._complain("item_truncate_invalid_item_id", message, command, "item_id")
+        elif command.audio_end_ms > run.sound_ms + LOOSE_MS:
+            message = f"Audio content of {run.sound_ms}ms is already shorter than {command.audio_end_ms}ms"
+            self._complain("invalid_value", message, command, "audio_end_ms")
+        else:
+            self._replies.throw_away_ahead()
+            if run is self._replies.current:
+                self._do(Event.CANCEL)
+            truncated = run.truncate(command.audio_end_ms)
+            self.chat.truncate(run.reply_id, truncated.heard_text)
+            self._emit(truncated)
+
+    def _answer_silence(self) -> None:
+        """Nobody has spoken for long after a reply: commit the silence, and say something."""
+        if self.machine.reply is not Reply.NONE or self.machine.user is not User.SILENT:
+            self._silence.broken()
+        limit_ms, end = self.settings.idle_timeout_ms, self._listener.end_sample
+        if not limit_ms or self.settings.turn_detection != "server":
+            return
+        since = self._silence.longer_than(limit_ms, end)
+        if since is None:
+            return
+        turn_id = token_hex(10)
+        start_ms, end_ms = (round(samples_to_ms(at, MODEL_RATE_HZ)) for at in (since, end))
+        self._emit(IdleTimedOut(turn_id, start_ms, end_ms))
+        self.chat.add_user(turn_id, "")
+        self._emit(TurnCommitted(turn_id))
+        if self.settings.create_response:
+            self._create_reply(CreateReply())
+
+    @property
+    def _prefix_ms(self) -> int:
+        """Sound before an onset that belongs to the turn."""
+        chosen = self.settings.prefix_ms
+        return self._parts.turn.prefix_ms if chosen is None else chosen
+
+    def _complain(self, code: str, message: str, command: Refused, param: str | None = None) -> None:
+        self._emit(SessionError(code, message, param, command.client_event_id))
 
     # the inside, seen from outside
 

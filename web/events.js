@@ -1,11 +1,21 @@
 /**
  * Realtime server events to captions. Pure: a list in, a new list out, untouched captions keep their identity.
  *
- * @typedef {{id: string, who: "user"|"agent", text: string, final: boolean, cut: boolean}} Caption
+ * `heard` counts the characters of an agent's text that have reached the ear; the rest is yet to come, or was cut.
+ *
+ * @typedef {object} Caption
+ * @property {string} id
+ * @property {"user"|"agent"} who
+ * @property {string} text
+ * @property {number} heard
+ * @property {boolean} final
+ * @property {boolean} cut
+ *
  * @typedef {{type: string, [key: string]: any}} ServerEvent
  */
 
 const MAX_CAPTIONS = 200; // the oldest go first
+const PICTURE = "[picture]";
 
 /**
  * The captions after one event; the same list when it changes none.
@@ -14,28 +24,46 @@ const MAX_CAPTIONS = 200; // the oldest go first
  * @returns {readonly Caption[]}
  */
 export function caption(captions, event) {
+  const id = event.item_id;
   switch (event.type) {
     case "conversation.item.added":
       return added(captions, event.item);
     case "conversation.item.input_audio_transcription.delta":
     case "response.output_audio_transcript.delta":
+      return changed(captions, id, (one) => ({ ...one, text: one.text + event.delta }));
     case "response.output_text.delta":
-      return changed(captions, event.item_id, (one) => ({ ...one, text: one.text + event.delta }));
+      return changed(captions, id, (one) => whole({ ...one, text: one.text + event.delta }));
     case "conversation.item.input_audio_transcription.completed":
-      return heard(captions, event);
+      return understood(captions, event);
     case "conversation.item.input_audio_transcription.failed":
-      return captions.filter((one) => one.id !== event.item_id);
+    case "conversation.item.deleted":
+      return without(captions, id);
     case "response.output_audio_transcript.done":
-      return changed(captions, event.item_id, (one) => ({ ...one, text: event.transcript, final: true }));
+      return changed(captions, id, (one) => ({ ...one, text: event.transcript, final: true }));
     case "response.output_text.done":
-      return changed(captions, event.item_id, (one) => ({ ...one, text: event.text, final: true }));
+      return changed(captions, id, (one) => whole({ ...one, text: event.text, final: true }));
+    case "output_audio_buffer.stopped":
+      return changed(captions, spoken(event.response_id), whole);
     case "conversation.item.truncated":
-      return changed(captions, event.item_id, (one) => ({ ...one, final: true, cut: true }));
+      return changed(captions, id, (one) => ({ ...one, final: true, cut: true }));
     case "conversation.item.retrieved":
-      return changed(captions, event.item.id, (one) => ({ ...one, text: textOf(event.item) }));
+      return retrieved(captions, event.item);
     default:
       return captions;
   }
+}
+
+/**
+ * The captions once so much of a reply was heard, as the server's timeline tells while it sounds.
+ * @param {readonly Caption[]} captions
+ * @param {string} replyId  as the timeline spells it
+ * @param {string} text  what was heard so far
+ * @returns {readonly Caption[]}
+ */
+export function heard(captions, replyId, text) {
+  return changed(captions, `item_${replyId}`, (one) =>
+    one.text.startsWith(text) && text.length > one.heard ? { ...one, heard: text.length } : one,
+  );
 }
 
 /**
@@ -44,14 +72,26 @@ export function caption(captions, event) {
  * @returns {object[]}
  */
 export function questions(event) {
-  if (event.type === "session.created") {
-    const transcription = { model: "whisper-1" };
-    return [{ type: "session.update", session: { type: "realtime", audio: { input: { transcription } } } }];
-  }
-  if (event.type === "conversation.item.truncated") {
-    return [{ type: "conversation.item.retrieve", item_id: event.item_id }];
-  }
-  return [];
+  return event.type === "conversation.item.truncated"
+    ? [{ type: "conversation.item.retrieve", item_id: event.item_id }]
+    : [];
+}
+
+/**
+ * The caption's item of a response: this server gives both the same name behind another prefix.
+ * @param {string} responseId
+ * @returns {string}
+ */
+function spoken(responseId) {
+  return responseId.replace(/^resp_/, "item_");
+}
+
+/**
+ * @param {Caption} one
+ * @returns {Caption}
+ */
+function whole(one) {
+  return one.cut || one.heard === one.text.length ? one : { ...one, heard: one.text.length };
 }
 
 /**
@@ -63,10 +103,17 @@ function added(captions, item) {
   if (item.type !== "message" || item.role === "system" || captions.some((one) => one.id === item.id)) {
     return captions;
   }
-  const who = item.role === "assistant" ? "agent" : "user";
   const text = textOf(item);
-  const fresh = { id: item.id, who, text, final: text !== "", cut: false };
-  return [...captions, /** @type {Caption} */ (fresh)].slice(-MAX_CAPTIONS);
+  /** @type {Caption} */
+  const fresh = {
+    id: item.id,
+    who: item.role === "assistant" ? "agent" : "user",
+    text,
+    heard: text.length,
+    final: text !== "",
+    cut: false,
+  };
+  return [...captions, fresh].slice(-MAX_CAPTIONS);
 }
 
 /**
@@ -74,10 +121,33 @@ function added(captions, item) {
  * @param {ServerEvent} event
  * @returns {readonly Caption[]}
  */
-function heard(captions, event) {
+function understood(captions, event) {
   const text = event.transcript.trim();
-  if (!text) return captions.filter((one) => one.id !== event.item_id);
-  return changed(captions, event.item_id, (one) => ({ ...one, text, final: true }));
+  if (!text) return without(captions, event.item_id);
+  return changed(captions, event.item_id, (one) => ({ ...one, text, heard: text.length, final: true }));
+}
+
+/**
+ * A cut reply as the history has it; one of which nothing was heard is gone.
+ * @param {readonly Caption[]} captions
+ * @param {any} item
+ * @returns {readonly Caption[]}
+ */
+function retrieved(captions, item) {
+  const text = textOf(item).trim();
+  if (!text) return without(captions, item.id);
+  return changed(captions, item.id, (one) =>
+    one.text.startsWith(text) ? { ...one, heard: text.length } : { ...one, text, heard: text.length },
+  );
+}
+
+/**
+ * @param {readonly Caption[]} captions
+ * @param {string} id
+ * @returns {readonly Caption[]}
+ */
+function without(captions, id) {
+  return captions.some((one) => one.id === id) ? captions.filter((one) => one.id !== id) : captions;
 }
 
 /**
@@ -87,8 +157,10 @@ function heard(captions, event) {
  * @returns {readonly Caption[]}
  */
 function changed(captions, id, change) {
-  if (!captions.some((one) => one.id === id)) return captions;
-  return captions.map((one) => (one.id === id ? change(one) : one));
+  const old = captions.find((one) => one.id === id);
+  if (!old) return captions;
+  const fresh = change(old);
+  return fresh === old ? captions : captions.map((one) => (one === old ? fresh : one));
 }
 
 /**
@@ -96,5 +168,6 @@ function changed(captions, id, change) {
  * @returns {string}
  */
 function textOf(item) {
-  return (item.content ?? []).map((/** @type {any} */ part) => part.transcript ?? part.text ?? "").join(" ");
+  const parts = /** @type {any[]} */ (item.content ?? []);
+  return parts.map((part) => (part.type === "input_image" ? PICTURE : (part.transcript ?? part.text ?? ""))).join(" ");
 }

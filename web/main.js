@@ -1,127 +1,164 @@
 /**
- * The page's wiring: clicks and server events into the state machine, its state into the view, calls up and down.
+ * The page's wiring: clicks, keys and pictures into the conversation, its changes into the view.
  */
 
-import { caption, questions } from "./events.js";
-import { meter } from "./level.js";
-import { CallError, openCall } from "./peer.js";
-import { START, isLive, next } from "./state.js";
+import { Conversation } from "./conversation.js";
+import { asText } from "./history.js";
+import { isAllowed } from "./microphone.js";
+import { Server } from "./peer.js";
+import { smallPicture } from "./picture.js";
+import { SettingsView } from "./settings_view.js";
+import { isLive, isRunning } from "./state.js";
 import { View } from "./view.js";
 
 const KEY_NAME = "voice-agent-key"; // for this tab only
+const LOOK_EVERY_MS = 3000; // at a server that is not ready
+const EVENT_BYTES = 500; // of an event around its picture
+
 const view = new View();
-let model = START;
-/** @type {readonly import("./events.js").Caption[]} */
-let captions = [];
-/** @type {AbortController|null} */
-let attempt = null;
-/** @type {import("./peer.js").OpenCall|null} */
-let call = null;
-/** @type {AudioContext|null} */
-let context = null;
+const server = new Server(new URL("./", import.meta.url), () => sessionStorage.getItem(KEY_NAME) ?? "");
+const conversation = new Conversation({
+  server,
+  speaker: view.speaker,
+  tab: sessionStorage,
+  ever: localStorage,
+  onChange: changed,
+});
+new SettingsView(conversation);
+let isStale = false;
 
-/** @param {import("./state.js").Signal} signal */
-function tell(signal) {
-  model = next(model, signal);
-  view.showState(model);
+/** Show what changed, once for all changes of one step. */
+function changed() {
+  if (isStale) return;
+  isStale = true;
+  queueMicrotask(() => {
+    isStale = false;
+    view.show(conversation);
+    drawLevels();
+  });
 }
 
-/** Must run inside the click, before anything is awaited: later, browsers refuse to make sound. */
-function unlockSound() {
-  context ??= new AudioContext();
-  context.resume().catch(() => {});
-  view.speaker.srcObject = context.createMediaStreamDestination().stream;
-  view.speaker.play().catch(() => {}); // ended by the next source; the real one plays again
-}
+let isDrawing = false;
 
-async function start() {
-  unlockSound();
-  captions = [];
-  view.showCaptions(captions);
-  view.showKeyForm(false);
-  tell({ type: "start" });
-  const mine = new AbortController();
-  attempt = mine;
-  /** @type {any[]} */
-  const early = []; // events that come before `call` is there to answer with
-  const onEvent = (/** @type {any} */ event) => (call ? take(event) : early.push(event));
-  const onLost = (/** @type {string} */ message) => fail(mine, message);
-  const key = sessionStorage.getItem(KEY_NAME) ?? "";
-  try {
-    const opened = await openCall({ key, speaker: view.speaker, onEvent, onLost, signal: mine.signal });
-    if (mine.signal.aborted) return;
-    call = opened;
-    tell({ type: "connected" });
-    early.splice(0).forEach(take);
-    drawLevels(opened);
-  } catch (error) {
-    if (mine.signal.aborted) return;
-    if (error instanceof CallError) view.showKeyForm(error.needsKey);
-    fail(mine, error instanceof CallError ? error.message : "The call could not be set up. Start again.");
-  }
-}
-
-function stop() {
-  const mine = attempt;
-  attempt = null;
-  call?.close();
-  call = null;
-  mine?.abort();
-  tell({ type: "stop" });
-}
-
-/**
- * @param {AbortController} mine
- * @param {string} message
- */
-function fail(mine, message) {
-  if (attempt !== mine) return;
-  attempt = null;
-  call?.close();
-  call = null;
-  tell({ type: "failed", message });
-}
-
-/** @param {any} event */
-function take(event) {
-  captions = caption(captions, event);
-  view.showCaptions(captions);
-  tell({ type: "server", event });
-  for (const question of questions(event)) call?.send(question);
-}
-
-/** @param {import("./peer.js").OpenCall} opened */
-function drawLevels(opened) {
-  if (!context) return;
-  const user = meter(context, opened.microphone);
-  const agent = meter(context, opened.voice);
+/** Keep the meters going while there is a call. */
+function drawLevels() {
+  if (isDrawing) return;
+  isDrawing = true;
   const draw = () => {
-    if (call !== opened) {
-      user.stop();
-      agent.stop();
-      view.showLevels(0, 0);
-      return;
-    }
-    view.showLevels(user.read(), agent.read());
-    requestAnimationFrame(draw);
+    const { user, agent } = conversation.sound.levels;
+    isDrawing = isRunning(conversation.model);
+    view.showLevels(isDrawing ? user : 0, isDrawing ? agent : 0);
+    if (isDrawing) requestAnimationFrame(draw);
   };
   draw();
 }
 
-async function showModel() {
-  const response = await fetch("/version").catch(() => null);
-  if (!response?.ok) return;
-  const { model: name } = await response.json();
-  view.showModel(name);
-  document.title = name;
+function toggle() {
+  if (isRunning(conversation.model)) conversation.stop();
+  else conversation.start({ fresh: false });
 }
 
-view.button.addEventListener("click", () => (isLive(model.state) || model.state === "connecting" ? stop() : start()));
+/** Look for the server until it is ready, while nobody calls. */
+async function look() {
+  if (!isRunning(conversation.model)) await conversation.look();
+  if (conversation.model.server !== "ready") setTimeout(look, LOOK_EVERY_MS);
+}
+
+/** @param {Blob|undefined} file */
+async function showPicture(file) {
+  if (!file || !isLive(conversation.model)) return;
+  try {
+    const maxBytes = (conversation.line.call?.maxMessageBytes ?? 0) - EVENT_BYTES;
+    conversation.sendPicture(await smallPicture(file, Math.min(maxBytes, 60_000)));
+  } catch (error) {
+    if (!(error instanceof DOMException || error instanceof RangeError)) throw error;
+    conversation.tell({ type: "notice", message: "This file is not a picture that can be shown. Take another one." });
+  }
+}
+
+/** @param {DataTransfer|null} data */
+function pictureIn(data) {
+  return [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+}
+
+function download() {
+  const url = URL.createObjectURL(new Blob([asText(conversation.captions, document.title, new Date())]));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = "conversation.txt";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/**
+ * Whether a key belongs to something else: a field, a button, the open dialog.
+ * @param {KeyboardEvent} event
+ * @returns {boolean}
+ */
+function isTaken({ target }) {
+  return target instanceof Element && target.closest("input, select, button, summary, dialog") !== null;
+}
+
+view.toggle.addEventListener("click", toggle);
+view.mute.addEventListener("click", () => conversation.setMuted(!conversation.model.muted));
+view.interrupt.addEventListener("click", () => conversation.interrupt());
+view.fresh.addEventListener("click", () => conversation.start({ fresh: true }));
+view.download.addEventListener("click", download);
+view.picture.addEventListener("click", () => view.pictureFile.click());
+view.pictureFile.addEventListener("change", () => {
+  showPicture(view.pictureFile.files?.[0]);
+  view.pictureFile.value = "";
+});
+view.composer.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = view.text.value.trim();
+  if (text) conversation.sendText(text);
+  view.text.value = "";
+});
 view.keyForm.addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem(KEY_NAME, view.keyInput.value.trim());
-  start();
+  sessionStorage.setItem(KEY_NAME, view.key.value.trim());
+  conversation.start({ fresh: false });
 });
-addEventListener("pagehide", stop);
-view.showState(model);
-showModel();
+
+view.talk.addEventListener("pointerdown", (event) => {
+  view.talk.setPointerCapture(event.pointerId);
+  conversation.talk(true);
+});
+for (const name of ["pointerup", "pointercancel", "blur"]) view.talk.addEventListener(name, () => conversation.talk(false));
+view.talk.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press is no wish for a menu
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) conversation.interrupt();
+  const isTalkKey = event.key === " " && conversation.model.pushToTalk && isLive(conversation.model);
+  if (!isTalkKey || (isTaken(event) && event.target !== view.talk)) return;
+  event.preventDefault();
+  conversation.talk(true);
+});
+addEventListener("keyup", (event) => {
+  if (event.key === " ") conversation.talk(false);
+});
+addEventListener("blur", () => conversation.talk(false));
+
+addEventListener("paste", (event) => showPicture(pictureIn(event.clipboardData)));
+addEventListener("dragover", (event) => {
+  event.preventDefault();
+  view.showDrop(isLive(conversation.model));
+});
+addEventListener("dragleave", () => view.showDrop(false));
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  view.showDrop(false);
+  showPicture(pictureIn(event.dataTransfer));
+});
+
+// browsers refuse sound without a click, and a phone call puts it to sleep
+for (const name of ["pointerdown", "keydown"]) addEventListener(name, () => conversation.listenAgain());
+addEventListener("pagehide", () => conversation.leave());
+addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
+
+view.show(conversation);
+look();
+const [navigation] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
+// a tab that was copied has the same storage, but nobody pressed anything there
+if (conversation.wasLive && navigation?.type === "reload" && (await isAllowed())) conversation.start({ fresh: false });

@@ -1,78 +1,85 @@
 /**
- * One call: microphone, RTCPeerConnection, the data channel "oai-events", and the HTTP around them.
+ * One call: RTCPeerConnection, the data channel "oai-events", and the HTTP around them.
  * Speaks only the public protocol. Every failure becomes a CallError that says what to do.
  */
 
-const CALLS = "/v1/realtime/calls";
+import { CallError, refusal } from "./advice.js";
+
+const CALLS = "v1/realtime/calls";
 const GATHERING_MS = 1500; // candidates that come later than this are not worth the wait
-const CONNECTING_MS = 15000;
+const CONNECTING_MS = 15_000;
 const DISCONNECTED_MS = 5000; // a short loss of the network heals itself
+const NO_SOUND = "No connection for sound could be made. A firewall or VPN may block it; try another network.";
 
-/** A failure for the person in front of the page. */
-export class CallError extends Error {
+/** The server's HTTP: requests that end in a CallError unless they are answered well. */
+export class Server {
   /**
-   * @param {string} message
-   * @param {{needsKey?: boolean}} [options]
+   * @param {URL} base
+   * @param {() => string} key  the API key, may be empty
    */
-  constructor(message, { needsKey = false } = {}) {
-    super(message);
-    this.name = "CallError";
-    this.needsKey = needsKey;
+  constructor(base, key) {
+    this.base = base;
+    this.key = key;
   }
-}
 
-/**
- * What to tell about a microphone that cannot be had.
- * @param {string} name  the DOMException's name
- * @returns {string}
- */
-export function microphoneAdvice(name) {
-  switch (name) {
-    case "NotAllowedError":
-    case "SecurityError":
-      return "The microphone is blocked. Allow it for this page (the icon beside the address), then start again.";
-    case "NotFoundError":
-    case "OverconstrainedError":
-      return "No microphone found. Plug one in or switch it on, then start again.";
-    case "NotReadableError":
-    case "AbortError":
-      return "The microphone is in use by another program. Close that program, then start again.";
-    case "InsecureContext":
-      return "Browsers give the microphone only to secure pages. Open this page over https, or as http://localhost.";
-    default:
-      return "The microphone could not be opened. Check the system's sound settings, then start again.";
+  /**
+   * @param {string} path
+   * @param {RequestInit} [init]
+   * @returns {Promise<Response>}
+   */
+  async request(path, init = {}) {
+    const key = this.key();
+    const headers = { ...(key ? { authorization: `Bearer ${key}` } : {}), ...init.headers };
+    let response;
+    try {
+      response = await fetch(new URL(path, this.base), { ...init, headers });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      const message = "The server does not answer. Check that it is running, then start again.";
+      throw new CallError(message, { retryMs: 0 });
+    }
+    if (response.ok) return response;
+    const body = await response.json().catch(() => null);
+    const retryAfter = response.headers.get("retry-after");
+    throw refusal(response.status, body?.error?.message ?? "", { retryAfter, key });
   }
-}
 
-/**
- * What to tell about an answer that is no call.
- * @param {number} status
- * @param {string} message  the server's own words, may be empty
- * @param {string|null} retryAfter  seconds
- * @returns {string}
- */
-export function refusalAdvice(status, message, retryAfter) {
-  if (status === 503) {
-    const reason = (message || "The agent is busy").replace(/[.\s]*$/, ".");
-    return `${reason} Try again in ${retryAfter ? `${retryAfter} seconds` : "a moment"}.`;
+  /**
+   * @param {string} path
+   * @param {RequestInit} [init]
+   * @returns {Promise<any>}
+   */
+  async json(path, init) {
+    return (await this.request(path, init)).json();
   }
-  if (status === 401) return "This server wants an API key.";
-  return message || `The server refused the call (${status}).`;
+
+  /**
+   * End a call whose page goes away or whose person hung up; nobody waits for the answer.
+   * @param {string} location
+   */
+  hangUp(location) {
+    this.request(location, { method: "DELETE", keepalive: true }).catch(() => {});
+  }
 }
 
 /**
  * @typedef {object} CallWishes
- * @property {string} key  API key, may be empty
+ * @property {Server} server
+ * @property {MediaStream|null} microphone  null while there is none: the call goes on without
  * @property {HTMLAudioElement} speaker  where the agent's voice is played, unlocked by the click
  * @property {(event: any) => void} onEvent  server events in order
- * @property {(message: string) => void} onLost  the call ended by itself
+ * @property {(how: "ended"|"network") => void} onLost  the call ended by itself
+ * @property {(error: unknown) => void} onSilent  the browser plays no sound without a click
  * @property {AbortSignal} signal  aborted when the person stops before the call is up
  *
  * @typedef {object} OpenCall
- * @property {MediaStream} microphone
+ * @property {string} location
  * @property {MediaStream} voice
+ * @property {number} maxMessageBytes  what one event may have
  * @property {(event: object) => void} send
- * @property {() => void} close
+ * @property {(track: MediaStreamTrack|null) => Promise<void>} useMicrophone
+ * @property {() => Promise<Iterable<any>>} stats
+ * @property {(hangUp: boolean) => void} close
  */
 
 /**
@@ -81,129 +88,89 @@ export function refusalAdvice(status, message, retryAfter) {
  * @returns {Promise<OpenCall>}
  */
 export async function openCall(wishes) {
-  const { key, speaker, onEvent, onLost, signal } = wishes;
-  const microphone = await openMicrophone();
-  /** @type {RTCPeerConnection|undefined} */
-  let peer;
+  const { server, microphone, speaker, onEvent, signal } = wishes;
+  const peer = new RTCPeerConnection(await server.json("v1/realtime/ice_servers", { signal }));
   let location = "";
   let closed = false;
-  /** @type {Record<string, string>} */
-  const headers = key ? { authorization: `Bearer ${key}` } : {};
-
-  const close = () => {
+  const close = (/** @type {boolean} */ hangUp) => {
     if (closed) return;
     closed = true;
-    microphone.getTracks().forEach((track) => track.stop());
-    peer?.close();
-    speaker.srcObject = null;
-    if (location) fetch(location, { method: "DELETE", headers, keepalive: true }).catch(() => {});
+    peer.close();
+    if (hangUp && location) server.hangUp(location);
   };
-  const lost = (/** @type {string} */ message) => {
-    if (closed) return;
-    close();
-    onLost(message);
-  };
-
-  signal.addEventListener("abort", close);
+  const abort = () => close(true);
+  signal.addEventListener("abort", abort);
   try {
     signal.throwIfAborted();
-    peer = new RTCPeerConnection(await iceServers(headers, signal));
-    signal.throwIfAborted();
-    for (const track of microphone.getTracks()) peer.addTrack(track, microphone);
+    const streams = microphone ? [microphone] : [];
+    const { sender } = peer.addTransceiver(microphone?.getAudioTracks()[0] ?? "audio", { streams });
     const channel = peer.createDataChannel("oai-events");
     channel.addEventListener("message", ({ data }) => onEvent(JSON.parse(data)));
-    const voice = voiceOf(peer, speaker);
+    const voice = voiceOf(peer, speaker, wishes.onSilent);
     const up = connected(peer, channel, signal);
     up.catch(() => {}); // awaited below; an earlier failure must not count as unhandled
 
     await peer.setLocalDescription(await peer.createOffer());
     await gathered(peer);
     signal.throwIfAborted();
-    const answer = await post(peer.localDescription?.sdp ?? "", headers, signal);
+    const answer = await offered(server, peer.localDescription?.sdp ?? "", signal);
     location = answer.location;
     await peer.setRemoteDescription({ type: "answer", sdp: answer.sdp });
     await up;
 
-    watch(peer, channel, lost);
-    microphone.getAudioTracks()[0].addEventListener("ended", () => {
-      lost("The microphone was disconnected. Plug it in again, then start again.");
+    watch(peer, channel, (how) => {
+      if (closed) return;
+      close(false);
+      wishes.onLost(how);
     });
-    const send = (/** @type {object} */ event) => {
-      if (channel.readyState === "open") channel.send(JSON.stringify(event));
+    return {
+      location,
+      voice: await voice,
+      maxMessageBytes: peer.sctp?.maxMessageSize ?? 65_536,
+      send: (event) => {
+        if (channel.readyState === "open") channel.send(JSON.stringify(event));
+      },
+      useMicrophone: (track) => sender.replaceTrack(track),
+      stats: async () => (await peer.getStats()).values(),
+      close,
     };
-    return { microphone, voice: await voice, send, close };
   } catch (error) {
-    close();
+    close(true);
     throw error;
-  }
-}
-
-/** @returns {Promise<MediaStream>} */
-async function openMicrophone() {
-  if (!window.isSecureContext || !navigator.mediaDevices) throw new CallError(microphoneAdvice("InsecureContext"));
-  const audio = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
-  try {
-    return await navigator.mediaDevices.getUserMedia({ audio });
-  } catch (error) {
-    throw new CallError(microphoneAdvice(error instanceof DOMException ? error.name : ""));
+  } finally {
+    signal.removeEventListener("abort", abort);
   }
 }
 
 /**
  * @param {RTCPeerConnection} peer
  * @param {HTMLAudioElement} speaker
+ * @param {(error: unknown) => void} onSilent
  * @returns {Promise<MediaStream>}
  */
-function voiceOf(peer, speaker) {
+function voiceOf(peer, speaker, onSilent) {
   return new Promise((resolve) => {
     peer.addEventListener("track", ({ track, streams }) => {
       const voice = streams[0] ?? new MediaStream([track]);
       speaker.srcObject = voice;
-      speaker.play().catch(() => {}); // the click has unlocked it; a stopped call ends play() too
+      speaker.play().catch((error) => {
+        if (error.name === "NotAllowedError") onSilent(error); // anything else: a stopped call ends play() too
+      });
       resolve(voice);
     });
   });
 }
 
 /**
- * @param {Record<string, string>} headers
- * @param {AbortSignal} signal
- * @returns {Promise<RTCConfiguration>}
- */
-async function iceServers(headers, signal) {
-  const response = await request("/v1/realtime/ice_servers", { headers, signal });
-  return response.json();
-}
-
-/**
+ * @param {Server} server
  * @param {string} sdp
- * @param {Record<string, string>} headers
  * @param {AbortSignal} signal
  * @returns {Promise<{sdp: string, location: string}>}
  */
-async function post(sdp, headers, signal) {
-  const typed = { ...headers, "content-type": "application/sdp" };
-  const response = await request(CALLS, { method: "POST", body: sdp, headers: typed, signal });
+async function offered(server, sdp, signal) {
+  const headers = { "content-type": "application/sdp" };
+  const response = await server.request(CALLS, { method: "POST", body: sdp, headers, signal });
   return { sdp: await response.text(), location: response.headers.get("location") ?? "" };
-}
-
-/**
- * @param {string} path
- * @param {RequestInit} init
- * @returns {Promise<Response>}
- */
-async function request(path, init) {
-  let response;
-  try {
-    response = await fetch(path, init);
-  } catch (error) {
-    if (init.signal?.aborted) throw error;
-    throw new CallError("The server does not answer. Check that it is running, then start again.");
-  }
-  if (response.ok) return response;
-  const body = await response.json().catch(() => null);
-  const advice = refusalAdvice(response.status, body?.error?.message ?? "", response.headers.get("retry-after"));
-  throw new CallError(advice, { needsKey: response.status === 401 });
 }
 
 /**
@@ -233,9 +200,7 @@ function gathered(peer) {
  */
 function connected(peer, channel, signal) {
   return new Promise((resolve, reject) => {
-    const fail = () => {
-      reject(new CallError("No connection for sound could be made. A firewall or VPN may block it; try another network."));
-    };
+    const fail = () => reject(new CallError(NO_SOUND, { retryMs: 0 }));
     const timer = setTimeout(fail, CONNECTING_MS + GATHERING_MS);
     const check = () => {
       if (peer.connectionState === "failed") fail();
@@ -253,18 +218,19 @@ function connected(peer, channel, signal) {
 }
 
 /**
- * Tell once when a running call is over.
+ * Tell once when a running call is over, and by whom.
  * @param {RTCPeerConnection} peer
  * @param {RTCDataChannel} channel
- * @param {(message: string) => void} lost
+ * @param {(how: "ended"|"network") => void} lost
  */
 function watch(peer, channel, lost) {
-  const gone = () => lost("The connection to the server was lost. Check that it is running, then start again.");
   let timer = 0;
+  const gone = () => lost("network");
   peer.addEventListener("connectionstatechange", () => {
     clearTimeout(timer);
-    if (peer.connectionState === "failed" || peer.connectionState === "closed") gone();
+    if (peer.connectionState === "failed") gone();
+    if (peer.connectionState === "closed") lost("ended");
     if (peer.connectionState === "disconnected") timer = window.setTimeout(gone, DISCONNECTED_MS);
   });
-  channel.addEventListener("close", () => lost("The server ended the call."));
+  channel.addEventListener("close", () => lost("ended"));
 }

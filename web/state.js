@@ -1,58 +1,173 @@
 /**
  * The page's states and what leads from one to another. Pure: no DOM, no network, no time.
  *
- * @typedef {"idle"|"connecting"|"listening"|"hearing"|"thinking"|"speaking"|"failed"} State
+ * @typedef {"idle"|"asking"|"connecting"|"listening"|"hearing"|"thinking"|"speaking"|"held"|"reconnecting"|"failed"}
+ *   State
+ * @typedef {"unknown"|"ready"|"starting"|"gone"} Server  what is known of the server before a call
  * @typedef {{type: string, [key: string]: any}} Signal
- * @typedef {{state: State, message: string}} Model
+ *
+ * @typedef {object} Model
+ * @property {State} state
+ * @property {string} message  for the person, empty for none
+ * @property {Server} server
+ * @property {string} reason  why the server is not ready
+ * @property {boolean} muted
+ * @property {boolean} pushToTalk
+ * @property {boolean} talking  the push-to-talk key is down
+ * @property {string} microphone  why there is none during a call, empty while there is one
  */
 
 /** @type {Record<State, string>} */
-export const WORDS = {
+const WORDS = {
   idle: "Ready",
+  asking: "Allow the microphone",
   connecting: "Connecting",
   listening: "Listening",
   hearing: "Hearing you",
   thinking: "Thinking",
   speaking: "Speaking",
+  held: "Holding",
+  reconnecting: "Reconnecting",
   failed: "Stopped",
 };
 
-/** @type {Model} */
-export const START = { state: "idle", message: "" };
+/** @type {Record<Server, string>} */
+const SERVER_WORDS = {
+  unknown: "Looking for the server",
+  ready: "Ready",
+  starting: "Server is starting",
+  gone: "Server not reached",
+};
 
-const LIVE = new Set(["listening", "hearing", "thinking", "speaking"]);
+/** @type {Model} */
+export const START = {
+  state: "idle",
+  message: "",
+  server: "unknown",
+  reason: "",
+  muted: false,
+  pushToTalk: false,
+  talking: false,
+  microphone: "",
+};
+
+const LIVE = new Set(["listening", "hearing", "thinking", "speaking", "held"]);
+const RUNNING = new Set([...LIVE, "asking", "connecting", "reconnecting"]);
 
 /**
  * Whether a call is up.
- * @param {State} state
+ * @param {Model} model
  * @returns {boolean}
  */
-export function isLive(state) {
+export function isLive({ state }) {
   return LIVE.has(state);
+}
+
+/**
+ * Whether a call is up or being made: what the button would stop.
+ * @param {Model} model
+ * @returns {boolean}
+ */
+export function isRunning({ state }) {
+  return RUNNING.has(state);
+}
+
+/**
+ * Whether the agent has the floor: there is something to interrupt.
+ * @param {Model} model
+ * @returns {boolean}
+ */
+export function canInterrupt({ state }) {
+  return state === "speaking" || state === "held" || state === "thinking";
+}
+
+/**
+ * Whether the microphone's sound may leave this machine.
+ * @param {Model} model
+ * @returns {boolean}
+ */
+export function isOpen({ muted, pushToTalk, talking }) {
+  return !muted && (!pushToTalk || talking);
+}
+
+/**
+ * The state in a word or two.
+ * @param {Model} model
+ * @returns {string}
+ */
+export function word({ state, server, muted, pushToTalk, talking, microphone }) {
+  if (state === "idle") return SERVER_WORDS[server];
+  if (state !== "listening") return WORDS[state];
+  if (microphone) return "No microphone";
+  if (muted) return "Muted";
+  if (pushToTalk) return talking ? "Hearing you" : "Hold to talk";
+  return WORDS.listening;
 }
 
 /**
  * The next model; the same object when the signal means nothing in this state.
  * @param {Model} model
- * @param {Signal} signal  start, stop, connected, failed {message}, or {type: "server", event}
+ * @param {Signal} signal
+ *   start, allowed, connected, stop; failed {message}, lost {message}; retry; server {event}; inside {state};
+ *   readiness {server, reason}; mute {on}, pushToTalk {on}, talk {on}; microphone {message}; notice {message}
  * @returns {Model}
  */
 export function next(model, signal) {
   const { state } = model;
   switch (signal.type) {
     case "start":
-      return state === "idle" || state === "failed" ? { state: "connecting", message: "" } : model;
-    case "stop":
-      return state === "idle" ? model : { state: "idle", message: "" };
+      return RUNNING.has(state) ? model : begun(model, "asking");
+    case "allowed":
+      return state === "asking" ? { ...model, state: "connecting" } : model;
     case "connected":
-      return state === "connecting" ? { state: "listening", message: "" } : model;
+      return state === "connecting" || state === "reconnecting" ? begun(model, "listening") : model;
+    case "stop":
+      return state === "idle" ? model : begun(model, "idle");
     case "failed":
-      return state === "idle" ? model : { state: "failed", message: signal.message };
+      return state === "idle" ? model : { ...begun(model, "failed"), message: signal.message };
+    case "lost":
+      if (!LIVE.has(state) && state !== "reconnecting") return model;
+      return { ...begun(model, "reconnecting"), message: signal.message };
     case "server":
-      return isLive(state) ? fromServer(model, signal.event) : model;
+      return LIVE.has(state) ? fromServer(model, signal.event) : model;
+    case "inside":
+      return fromInside(model, signal.state);
+    case "readiness":
+      return changed(model, { server: signal.server, reason: signal.reason ?? "" });
+    case "mute":
+      return changed(model, { muted: signal.on });
+    case "pushToTalk":
+      return changed(model, { pushToTalk: signal.on, talking: false });
+    case "talk":
+      return model.pushToTalk && LIVE.has(state) ? changed(model, { talking: signal.on }) : model;
+    case "microphone":
+      return changed(model, { microphone: signal.message });
+    case "notice":
+      return changed(model, { message: signal.message });
     default:
       return model;
   }
+}
+
+/**
+ * @param {Model} model
+ * @param {Partial<Model>} part
+ * @returns {Model}
+ */
+function changed(model, part) {
+  const after = { ...model, ...part };
+  const keys = /** @type {(keyof Model)[]} */ (Object.keys(part));
+  return keys.some((key) => after[key] !== model[key]) ? after : model;
+}
+
+/**
+ * A step that leaves what was before behind; mute and push-to-talk stay as the person set them.
+ * @param {Model} model
+ * @param {State} state
+ * @returns {Model}
+ */
+function begun(model, state) {
+  return { ...model, state, message: "", talking: false };
 }
 
 /**
@@ -61,29 +176,42 @@ export function next(model, signal) {
  * @returns {Model}
  */
 function fromServer(model, event) {
+  const { state } = model;
   switch (event.type) {
     case "input_audio_buffer.speech_started":
-      return { state: "hearing", message: "" };
+      return { ...model, state: "hearing", message: "" };
     case "input_audio_buffer.speech_stopped":
-      return moved(model, "thinking");
+      return changed(model, { state: "thinking" });
     case "input_audio_buffer.cleared":
-      return model.state === "hearing" ? moved(model, "listening") : model;
+      return state === "hearing" ? { ...model, state: "listening" } : model;
     case "response.created":
-      return model.state === "hearing" ? model : moved(model, "thinking");
+      return state === "hearing" ? model : changed(model, { state: "thinking" });
     case "output_audio_buffer.started":
-      return model.state === "hearing" ? model : moved(model, "speaking");
+      return state === "hearing" ? model : changed(model, { state: "speaking" });
     case "output_audio_buffer.stopped":
     case "output_audio_buffer.cleared":
-      return model.state === "speaking" ? moved(model, "listening") : model;
+      return state === "speaking" || state === "held" ? { ...model, state: "listening" } : model;
     case "response.done":
       return afterReply(model, event.response);
     case "conversation.item.input_audio_transcription.completed":
-      return model.state === "thinking" && !event.transcript.trim() ? moved(model, "listening") : model;
+      return state === "thinking" && !event.transcript.trim() ? { ...model, state: "listening" } : model;
     case "error":
-      return { state: model.state, message: event.error.message };
+      return { ...model, message: event.error.message };
     default:
       return model;
   }
+}
+
+/**
+ * What only the timeline tells: a reply that is held while somebody speaks over it.
+ * @param {Model} model
+ * @param {string} inside  the session's own state
+ * @returns {Model}
+ */
+function fromInside(model, inside) {
+  if (model.state === "speaking" && inside === "held") return { ...model, state: "held" };
+  if (model.state === "held" && inside === "speaking") return { ...model, state: "speaking" };
+  return model;
 }
 
 /**
@@ -95,15 +223,6 @@ function fromServer(model, event) {
 function afterReply(model, response) {
   const state = model.state === "thinking" ? "listening" : model.state;
   const error = response.status === "failed" ? response.status_details?.error?.message : "";
-  if (error) return { state, message: `No answer this time: ${error}` };
-  return state === model.state ? model : moved(model, state);
-}
-
-/**
- * @param {Model} model
- * @param {State} state
- * @returns {Model}
- */
-function moved(model, state) {
-  return { state, message: model.message };
+  if (error) return { ...model, state, message: `No answer this time: ${error}` };
+  return changed(model, { state });
 }

@@ -1,83 +1,120 @@
 /**
  * The page's DOM, and nothing else: shows what it is told, tells what was clicked.
  *
- * @typedef {import("./events.js").Caption} Caption
- * @typedef {import("./state.js").Model} Model
+ * @typedef {import("./conversation.js").Conversation} Conversation
+ * @typedef {import("./latency.js").Reading} Reading
  */
 
-import { WORDS, isLive } from "./state.js";
+import { Captions } from "./captions.js";
+import { median } from "./latency.js";
+import { canInterrupt, isLive, isOpen, isRunning, word } from "./state.js";
 
 const element = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const button = (/** @type {string} */ id) => /** @type {HTMLButtonElement} */ (element(id));
+const input = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (element(id));
+const seconds = (/** @type {number} */ ms) => `${(ms / 1000).toFixed(2)} s`;
 
-/** The elements that change, and the captions that are shown. */
+/** The elements that change. */
 export class View {
+  speaker = /** @type {HTMLAudioElement} */ (element("speaker"));
+  toggle = button("toggle");
+  mute = button("mute");
+  interrupt = button("interrupt");
+  talk = button("talk");
+  picture = button("picture");
+  pictureFile = input("picture-file");
+  composer = /** @type {HTMLFormElement} */ (element("composer"));
+  text = input("text");
+  keyForm = /** @type {HTMLFormElement} */ (element("key-form"));
+  key = input("key");
+  download = button("download");
+  fresh = button("fresh");
+  captions = new Captions(element("log"), element("empty"));
+  /** @type {Reading|undefined} */
+  reading;
+
   constructor() {
-    this.speaker = /** @type {HTMLAudioElement} */ (element("speaker"));
-    this.button = /** @type {HTMLButtonElement} */ (element("toggle"));
-    this.keyForm = /** @type {HTMLFormElement} */ (element("key-form"));
-    this.keyInput = /** @type {HTMLInputElement} */ (element("key"));
-    /** @type {Map<string, {caption: Caption, node: HTMLElement}>} */
-    this.shown = new Map();
+    const latency = /** @type {HTMLDetailsElement} */ (element("latency"));
+    latency.open = matchMedia("(min-width: 60rem) and (min-height: 40rem)").matches;
   }
 
-  /** @param {Model} model */
-  showState({ state, message }) {
-    const running = isLive(state) || state === "connecting";
-    document.body.dataset.state = state;
-    element("state").textContent = WORDS[state];
-    element("toggle-word").textContent = running ? "Stop" : "Start";
-    element("hint").hidden = running || message !== "" || this.shown.size > 0;
+  /** @param {Conversation} conversation */
+  show(conversation) {
+    const { model, captions } = conversation;
+    const running = isRunning(model);
+    document.body.dataset.state = model.state;
+    document.body.dataset.server = model.server;
+    document.body.dataset.open = String(isOpen(model) && model.microphone === "");
+    write(element("state"), word(model));
+    write(element("toggle-word"), running ? "End" : captions.length > 0 ? "Continue" : "Start");
+    const notice = noticeOf(model);
+    this.showNotice(notice);
+    this.showKeyForm(conversation.needsKey && !running);
+    element("explain").hidden = running || notice !== "" || captions.length > 0;
+    this.showControls(model);
+    this.captions.show(captions);
+    this.showReadings(conversation.readings);
+    this.showLine(conversation.link);
+    this.download.hidden = captions.length === 0;
+    this.fresh.hidden = captions.length === 0 || running;
+    if (conversation.line.facts) this.showModel(conversation.line.facts.model);
+  }
+
+  /** @param {string} message */
+  showNotice(message) {
     const notice = element("message");
-    if (notice.textContent !== message) notice.textContent = message;
+    write(notice, message);
     notice.hidden = message === "";
   }
 
   /** @param {boolean} wanted */
   showKeyForm(wanted) {
+    if (this.keyForm.hidden === !wanted) return;
     this.keyForm.hidden = !wanted;
-    if (wanted) this.keyInput.focus();
+    if (wanted) this.key.focus();
+  }
+
+  /** @param {import("./state.js").Model} model */
+  showControls(model) {
+    const live = isLive(model);
+    element("live").hidden = !live;
+    this.mute.ariaPressed = String(model.muted);
+    write(/** @type {HTMLElement} */ (this.mute.querySelector("span")), model.muted ? "Muted" : "Mute");
+    this.interrupt.disabled = !canInterrupt(model);
+    this.talk.hidden = !model.pushToTalk;
+    this.talk.ariaPressed = String(model.talking);
+    write(this.talk, model.talking ? "Let go to send" : "Hold to talk");
+    for (const one of [this.text, this.picture, button("send")]) one.disabled = !live;
   }
 
   /** @param {string} name */
   showModel(name) {
-    element("model").textContent = name;
+    write(element("model"), name);
+    if (document.title !== name) document.title = name;
   }
 
-  /**
-   * Bring the log to these captions. A caption that became final is put in anew, so that a screen reader, which
-   * is told of additions only, reads it once and whole.
-   * @param {readonly Caption[]} captions
-   */
-  showCaptions(captions) {
-    const log = element("log");
-    const wasAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
-    const kept = new Set(captions.map((one) => one.id));
-    for (const [id, { node }] of this.shown) {
-      if (!kept.has(id)) {
-        node.remove();
-        this.shown.delete(id);
-      }
-    }
-    for (const caption of captions) this.showCaption(log, caption);
-    if (wasAtEnd) log.scrollTop = log.scrollHeight;
+  /** @param {readonly Reading[]} readings */
+  showReadings(readings) {
+    const last = readings.at(-1);
+    element("latency").hidden = !last;
+    if (!last || last === this.reading) return;
+    this.reading = last;
+    write(element("latency-total"), seconds(last.totalMs));
+    const where = last.atEar ? "from your last word to your ear" : "within the server";
+    write(element("latency-where"), `${where} · median ${seconds(median(readings) ?? 0)}`);
+    element("latency-bar").replaceChildren(...last.parts.map(({ ms }, n) => bar(ms, n)));
+    element("latency-parts").replaceChildren(...last.parts.flatMap(({ name, ms }, n) => row(name, ms, n)));
   }
 
-  /**
-   * @param {HTMLElement} log
-   * @param {Caption} caption
-   */
-  showCaption(log, caption) {
-    const old = this.shown.get(caption.id);
-    if (old?.caption === caption) return;
-    if (old && old.caption.final === caption.final) {
-      fill(old.node, caption);
-      this.shown.set(caption.id, { caption, node: old.node });
-      return;
-    }
-    const node = fill(document.createElement("p"), caption);
-    if (old) old.node.replaceWith(node);
-    else log.append(node);
-    this.shown.set(caption.id, { caption, node });
+  /** @param {import("./latency.js").Link|null} link */
+  showLine(link) {
+    const figures = [
+      link?.roundTripMs != null && `Round trip ${Math.round(link.roundTripMs)} ms`,
+      link?.jitterMs != null && `jitter ${link.jitterMs.toFixed(1)} ms`,
+      link?.lossShare != null && `loss ${(100 * link.lossShare).toFixed(1)} %`,
+      link?.relayed && "relayed",
+    ];
+    write(element("line"), figures.filter(Boolean).join(" · "));
   }
 
   /**
@@ -88,24 +125,59 @@ export class View {
     document.body.style.setProperty("--user-level", user.toFixed(3));
     document.body.style.setProperty("--agent-level", agent.toFixed(3));
   }
+
+  /** @param {boolean} over  something that may be a picture is dragged over the page */
+  showDrop(over) {
+    document.body.classList.toggle("dropping", over);
+  }
 }
 
 /**
+ * The one thing that is most worth saying.
+ * @param {import("./state.js").Model} model
+ * @returns {string}
+ */
+function noticeOf(model) {
+  if (model.message) return model.message;
+  if (isLive(model)) return model.microphone;
+  if (model.state === "asking") return "Your browser asks for the microphone now: choose “Allow”.";
+  if (model.state !== "idle") return "";
+  if (model.server === "starting") return `The server is still starting: ${model.reason}. You can press Start already.`;
+  return model.server === "gone" ? "The server does not answer. Check that it is running; this page keeps looking." : "";
+}
+
+/**
+ * Change the text only if it is another: a screen reader reads again what is set again.
  * @param {HTMLElement} node
- * @param {Caption} caption
+ * @param {string} text
+ */
+function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
+ * @param {number} ms
+ * @param {number} n
  * @returns {HTMLElement}
  */
-function fill(node, { who, text, final, cut }) {
-  node.className = `caption ${who}`;
-  node.classList.toggle("partial", !final);
-  node.classList.toggle("cut", cut);
-  node.ariaHidden = final ? null : "true";
-  const speaker = document.createElement("span");
-  speaker.className = "who";
-  speaker.textContent = who === "user" ? "You" : "Agent";
-  const words = document.createElement("span");
-  words.className = "words";
-  words.textContent = text === "" ? "…" : cut ? `${text} —` : text;
-  node.replaceChildren(speaker, " ", words);
+function bar(ms, n) {
+  const node = document.createElement("span");
+  node.dataset.part = String(n % 8);
+  node.style.flexGrow = String(ms);
   return node;
+}
+
+/**
+ * @param {string} name
+ * @param {number} ms
+ * @param {number} n
+ * @returns {HTMLElement[]}
+ */
+function row(name, ms, n) {
+  const term = document.createElement("dt");
+  term.dataset.part = String(n % 8);
+  term.textContent = name;
+  const value = document.createElement("dd");
+  value.textContent = `${Math.round(ms)} ms`;
+  return [term, value];
 }

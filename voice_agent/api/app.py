@@ -11,13 +11,13 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from voice_agent.api.auth import Access, AccessGate
 from voice_agent.api.health import Readiness, create_health_routes
 from voice_agent.api.http_errors import RequestIds, exception_handlers
 from voice_agent.api.operators import PREFIX as OPERATORS
-from voice_agent.api.page import create_page_routes, find_page
+from voice_agent.api.page import PageFacts, create_facts_route, create_page_routes, find_page
 
 ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-OpenAI-Agents-SDK", "OpenAI-Beta", "If-Match")
 EXPOSED_HEADERS = ("Location", "Link", "Retry-After", "x-request-id")
@@ -42,9 +42,12 @@ class AppParts:
 
 def create_app(parts: AppParts) -> Starlette:
     """Put the application together; raises ConfigError if the page is missing."""
+    paths = {route.path for route in parts.routes if isinstance(route, Route)}
+    facts = PageFacts(parts.model_name, parts.readiness, bool(parts.access.keys), paths)
     routes = [
         *parts.routes,
         *create_health_routes(parts.readiness, parts.model_name),
+        create_facts_route(facts),
         *create_page_routes(parts.page or find_page()),
     ]
     middleware = [Middleware(RequestIds)]

@@ -1,14 +1,14 @@
-"""Who may call: bearer keys, and without keys only this machine's own programs and pages.
+"""Who may call: bearer keys, client secrets, and without keys only this machine's own programs and pages.
 
 Without keys three things keep a foreign web page out: the client's address must be loopback, the Host a name of
 this machine (against DNS rebinding), and the Origin, where a browser sends one, our own or an allowed one.
-Keys are kept as digests and never logged.
+Keys are kept as digests and never logged. Pages of other origins may open no WebSocket: CORS does not cover those.
 """
 
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,19 +20,35 @@ from voice_agent.api.http_errors import http_error
 
 BEARER = {"www-authenticate": "Bearer"}
 OPEN_METHODS = {"GET", "HEAD", "OPTIONS"}
+REALTIME = "/v1/realtime"
+SECRETS_PATH = "/v1/realtime/client_secrets"
+SECRET_PREFIX = "ek_"
+KEY_SUBPROTOCOL = "openai-insecure-api-key."  # a browser can send no header with a WebSocket
+FOREIGN = "Pages of other origins may not call this server; see server.allowed_origins."
+
+
+def _no_secrets(_key: str) -> str | None:
+    return None
 
 
 @dataclass(frozen=True)
 class Access:
-    """Configured keys, web origins besides our own, and host names besides loopback ones."""
+    """Configured keys, web origins besides our own, and host names besides loopback ones.
+
+    `session_of` gives the session that a client secret was made for; None if it is none, or its time is over.
+    """
 
     keys: Sequence[str] = ()
     origins: Sequence[str] = ()
     hosts: Sequence[str] = ()
+    session_of: Callable[[str], str | None] = _no_secrets
 
 
 class AccessGate:
-    """ASGI middleware before everything under a prefix; the page and the health checks are open."""
+    """ASGI middleware before everything under a prefix; the page and the health checks are open.
+
+    The session of a client secret is in scope["state"]["session"] for whoever makes the call.
+    """
 
     def __init__(self, app: ASGIApp, access: Access, prefix: str = "/v1/") -> None:
         self._app = app
@@ -42,7 +58,7 @@ class AccessGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or answer it with 401 or 403."""
-        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
+        if scope["type"] in {"http", "websocket"} and scope["path"].startswith(self._prefix):
             try:
                 self._check(scope, Headers(scope=scope))
             except HTTPException as refusal:
@@ -51,18 +67,30 @@ class AccessGate:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
-        if self._digests:
-            self._check_key(headers.get("authorization", ""))
-        else:
+        key = _key_of(scope, headers)
+        if not self._digests:
             self._check_local(scope, headers)
+        if scope["type"] == "websocket" and self._is_foreign(scope, headers):
+            raise HTTPException(403, FOREIGN)
+        if key.startswith(SECRET_PREFIX):
+            scope.setdefault("state", {})["session"] = self._session_of(key, scope["path"])
+        elif self._digests:
+            self._check_key(key)
 
-    def _check_key(self, authorization: str) -> None:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
+    def _session_of(self, key: str, path: str) -> str:
+        session = self._access.session_of(key)
+        if session is None:
+            raise HTTPException(401, "This client secret has expired, or never was.", BEARER)
+        if path == SECRETS_PATH or not (path == REALTIME or path.startswith(f"{REALTIME}/")):
+            raise HTTPException(403, "A client secret is good for realtime calls only.")
+        return session
+
+    def _check_key(self, key: str) -> None:
+        if not key:
             raise HTTPException(
                 401, "This server wants an API key: send 'Authorization: Bearer KEY'.", BEARER
             )
-        digest = hashlib.sha256(key.strip().encode()).digest()
+        digest = hashlib.sha256(key.encode()).digest()
         # all are compared, so that the time does not tell which one was close
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):
@@ -79,16 +107,24 @@ class AccessGate:
             raise HTTPException(
                 403, "This server has no such name; open it as http://127.0.0.1 or http://localhost."
             )
+        if self._is_foreign(scope, headers) and scope.get("method") not in OPEN_METHODS:
+            raise HTTPException(403, FOREIGN)
+
+    def _is_foreign(self, scope: Scope, headers: Headers) -> bool:
         origin = headers.get("origin")
-        foreign = (
-            origin is not None
-            and origin not in self._access.origins
-            and not _same_origin(origin, scope, host)
-        )
-        if foreign and scope["method"] not in OPEN_METHODS:
-            raise HTTPException(
-                403, "Pages of other origins may not call this server; see server.allowed_origins."
-            )
+        if origin is None or origin in self._access.origins:
+            return False
+        return not _same_origin(origin, scope, headers.get("host", ""))
+
+
+def _key_of(scope: Scope, headers: Headers) -> str:
+    """The key a client sent: as bearer, in Azure's way, or as a subprotocol; empty if none."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    offered: list[str] = scope.get("subprotocols", [])
+    named = (name.removeprefix(KEY_SUBPROTOCOL) for name in offered if name.startswith(KEY_SUBPROTOCOL))
+    return next(named, headers.get("api-key", "").strip())
 
 
 def _is_loopback(name: str) -> bool:
@@ -112,8 +148,9 @@ def _name(host: str) -> str:
 
 def _same_origin(origin: str, scope: Scope, host: str) -> bool:
     default = {"http": 80, "https": 443}
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
     try:
-        ours, theirs = urlsplit(f"{scope['scheme']}://{host}"), urlsplit(origin)
+        ours, theirs = urlsplit(f"{scheme}://{host}"), urlsplit(origin)
         same_port = (ours.port or default.get(ours.scheme)) == (theirs.port or default.get(theirs.scheme))
     except ValueError:
         return False

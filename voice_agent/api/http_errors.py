@@ -23,6 +23,7 @@ from voice_agent.errors import (
     OfferRejected,
     RemoteProtocolError,
     UnknownCall,
+    VoiceAgentError,
 )
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ ASKERS_FAULT = {  # what an engine refuses because of the request: asking again 
     "unknown_voice",
     "unsupported_language",
 }
+STATUS = {"model_not_found": 404}  # of refusals that are not 400
 
 
 def exception_handlers() -> dict[Any, ExceptionHandler]:
@@ -76,6 +78,22 @@ def http_error(refusal: HTTPException) -> Response:
     """A refusal that carries its own status."""
     code = CODES.get(refusal.status_code, "error")
     return error_response(refusal.status_code, refusal.detail, code, headers=refusal.headers)
+
+
+def error_answer(error: VoiceAgentError) -> Response:
+    """The answer to one of our errors, where no framework turns it into one."""
+    match error:
+        case BusyError():
+            headers = {"retry-after": str(error.retry_after_s)}
+            return error_response(503, str(error), error.code, headers=headers)
+        case UnknownCall():
+            return error_response(404, str(error), UnknownCall.code, "call_id")
+        case EngineError():
+            headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
+            return error_response(503, str(error), error.code, headers=headers)
+        case _:
+            status = STATUS.get(error.code, 400)
+            return error_response(status, str(error), error.code, getattr(error, "param", None))
 
 
 class RequestIds:

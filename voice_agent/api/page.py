@@ -1,13 +1,18 @@
 """The page: a handful of small files, read once, served from memory with strict headers.
 
 Only what was found at the start can be asked for, so no path leads elsewhere, and no request waits for a disk.
+/page.json tells the page what it must know before a call; always with 200, since a browser prints any other status in
+red even where the page expects it.
 """
 
 import hashlib
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 import voice_agent
@@ -23,6 +28,7 @@ MEDIA_TYPES = {
     ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
+VOICES_PATH = "/v1/audio/voices"
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -33,6 +39,16 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-cache",
 }
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """What the page asks before a call: see /page.json; `paths` are the server's routes."""
+
+    model_name: str
+    readiness: Callable[[], Sequence[str]]
+    needs_key: bool
+    paths: Collection[str]
 
 
 def find_page() -> Path:
@@ -54,6 +70,27 @@ def create_page_routes(folder: Path) -> list[BaseRoute]:
             path = "/" if file.name == "index.html" else f"/{file.name}"
             routes.append(_route(path, file.read_bytes(), MEDIA_TYPES[file.suffix]))
     return routes
+
+
+def create_facts_route(facts: PageFacts) -> Route:
+    """/page.json: model, readiness with reasons, whether a key is wanted, where voices are listed (null: nowhere).
+
+    `instance` is another after every start of the server, so that the page knows its calls are gone.
+    """
+    fixed = {
+        "model": facts.model_name,
+        "instance": secrets.token_hex(8),
+        "needs_key": facts.needs_key,
+        "voices_path": VOICES_PATH if VOICES_PATH in facts.paths else None,
+    }
+
+    async def serve(request: Request) -> Response:
+        reasons = list(facts.readiness())
+        return JSONResponse(
+            fixed | {"ready": not reasons, "reasons": reasons}, headers={"cache-control": "no-store"}
+        )
+
+    return Route("/page.json", serve, methods=["GET"])
 
 
 def _route(path: str, body: bytes, media_type: str) -> Route:

@@ -16,12 +16,16 @@ from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch
 from voice_agent.errors import RemoteProtocolError
 
 MAX_EVENT_CHARS = 256 * 1024
+MAX_LONG_CHARS = {  # by event type: sound and pictures are long
+    "conversation.item.create": 8 * 1024 * 1024,
+    "input_audio_buffer.append": 21 * 1024 * 1024,  # 15 MiB in base64
+}
 
 
 def read_object(text: str) -> dict[str, Any]:
     """The JSON object of a frame; refuses what Python takes and JSON or our own encoders do not."""
     if len(text) > MAX_EVENT_CHARS:
-        raise RemoteProtocolError("invalid_event", f"An event is at most {MAX_EVENT_CHARS} characters long.")
+        _refuse_long(text)
     try:
         value = from_json(text.encode(), allow_inf_nan=False)
     except ValueError as error:  # UnicodeEncodeError too: a lone surrogate
@@ -30,6 +34,15 @@ def read_object(text: str) -> dict[str, Any]:
         raise RemoteProtocolError("invalid_event", "The event must be a JSON object with a 'type'.")
     refuse_odd_numbers(value)
     return cast(dict[str, Any], value)
+
+
+def _refuse_long(text: str) -> None:
+    """Before anything is read: an event that is too long for all of the types that it names."""
+    limits = [limit for kind, limit in MAX_LONG_CHARS.items() if kind in text]
+    limit = max(limits, default=MAX_EVENT_CHARS)
+    if len(text) > limit:
+        message = f"The event has {len(text)} characters; {limit} are the most here."
+        raise RemoteProtocolError("event_too_large", message)
 
 
 def parse_event(value: dict[str, Any]) -> ClientEvent:

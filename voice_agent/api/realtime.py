@@ -1,18 +1,22 @@
-"""OpenAI's Realtime protocol (GA shape) over WebRTC, without I/O.
+"""OpenAI's Realtime protocol (GA shape), without I/O.
 
-Client text in, commands for the session out (`receive`); session events in, server events out (`translate`).
-What is answered here at once (errors, retrieved items) waits in `events_to_send`. Never raises for what a client
-sends. Sound is on the track: no audio event crosses here. The mapping lives in wire_session, wire_reply, wire_items.
+Client text in, commands for the session out (`receive`); session events in, server events out (`translate`). What is
+answered here at once (errors, retrieved items) waits in `events_to_send`. Never raises for what a client sends. Events
+out are JSON objects that may share items: whoever sends them later has to write them down at once. The mapping lives
+in wire_session, wire_turns, wire_reply, wire_items and wire_new_items.
 """
 
+import binascii
 import itertools
-import json
+from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from voice_agent.api.parse import parse_event, parse_session, read_object
 from voice_agent.api.schema import (
+    BufferAppend,
     ClientEvent,
     ItemCreate,
     ItemNamed,
@@ -22,23 +26,29 @@ from voice_agent.api.schema import (
     ResponseCreate,
     SessionUpdate,
 )
-from voice_agent.api.wire_items import Json, WireItems, result_item, spoken_item, typed_item
-from voice_agent.api.wire_reply import ReplyShape, WireReply, reply_id
+from voice_agent.api.wire_items import ROOT, Json, WireItems, typed_item
+from voice_agent.api.wire_new_items import command_for
+from voice_agent.api.wire_reply import ReplyShape, SoundEncoder, WireReply, reply_id
 from voice_agent.api.wire_session import WireSession
+from voice_agent.api.wire_turns import WireTurns
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
-    AddText,
-    AddToolResult,
+    AppendSound,
     CancelReply,
     ClearInput,
     ClearOutput,
     CommitInput,
     CreateReply,
+    DeleteItem,
+    IdleTimedOut,
     InputCleared,
+    ItemDeleted,
+    ItemReference,
     PlayoutCleared,
     PlayoutStarted,
     PlayoutStopped,
     ReplyDone,
+    ReplySound,
     ReplyStarted,
     ReplyText,
     ReplyToolCall,
@@ -52,31 +62,50 @@ from voice_agent.events import (
     SpeechStopped,
     TextAdded,
     TranscriptionFailed,
+    TruncateReply,
     TurnCommitted,
     TurnTranscribed,
     UpdateSettings,
 )
+from voice_agent.events import NewItem as NewItemCommand
 
 MAX_REPLIES = 64  # closed ones are kept for the playout events that come after
 MAX_PENDING_ITEMS = 64  # created, not yet taken in by the session
+MAX_APPEND_BYTES = 15 * 1024 * 1024  # OpenAI's own limit
 SERVER_CODES = ("engine_", "internal_", "weights_", "thinker_")
-TEXT_PARTS = {"input_text", "output_text", "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What the protocol must know of what carries it.
+
+    `encoder` makes a reply's sound into bytes of a wire format where sound goes in events; without it sound is on a
+    track. `sees` says whether the Thinker takes images; `expires_at` is the session's end in Unix seconds.
+    """
+
+    encoder: Callable[[str], SoundEncoder] | None = None
+    sees: bool = False
+    expires_at: int | None = None
 
 
 class RealtimeProtocol:
     """One session's protocol state.
 
-    `_pending` holds items that were created and are not yet taken in; the session answers each AddText and
-    AddToolResult with TextAdded, and each UpdateSettings (also an empty one) with SettingsChanged.
+    `_pending` holds items that were created and are not yet taken in, with what they follow; the session answers each
+    with TextAdded or SessionError, and each UpdateSettings (also an empty one) with SettingsChanged.
     """
 
-    def __init__(self, session_id: str, model: str, settings: SessionSettings) -> None:
-        self._session = WireSession(session_id, model, settings)
+    def __init__(
+        self, session_id: str, model: str, settings: SessionSettings, transport: Transport | None = None
+    ) -> None:
+        self._transport = transport or Transport()
+        self._session = WireSession(session_id, model, settings, self._transport.expires_at)
         self._session_id = session_id
         self._items = WireItems()
+        turns = WireTurns(self._items)
         self._replies: OrderedDict[str, WireReply] = OrderedDict()
-        self._pending: dict[str, Json] = {}
-        self._outbox: list[str] = []
+        self._pending: dict[str, tuple[Json, str | None]] = {}
+        self._outbox: list[Json] = []
         self._numbers = itertools.count(1)
         self._on_client: dict[str, Callable[[Any], list[SessionCommand]]] = {
             "session.update": self._session_update,
@@ -89,19 +118,22 @@ class RealtimeProtocol:
             "input_audio_buffer.append": self._append,
             "input_audio_buffer.commit": lambda event: [CommitInput(event.event_id)],
             "input_audio_buffer.clear": lambda event: [ClearInput()],
-            "output_audio_buffer.clear": lambda event: [ClearOutput()],
+            "output_audio_buffer.clear": self._output_clear,
         }
         self._on_session: dict[type, Callable[[Any], list[Json]]] = {
-            SpeechStarted: self._speech_started,
-            SpeechStopped: self._speech_stopped,
-            TurnCommitted: self._turn_committed,
-            TurnTranscribed: self._turn_transcribed,
-            TranscriptionFailed: self._transcription_failed,
+            SpeechStarted: turns.speech_started,
+            SpeechStopped: turns.speech_stopped,
+            IdleTimedOut: turns.idle,
+            TurnCommitted: turns.committed,
+            TurnTranscribed: lambda event: turns.transcribed(event, wanted=self._session.transcribes),
+            TranscriptionFailed: lambda event: turns.failed(event) if self._session.transcribes else [],
             InputCleared: lambda event: [{"type": "input_audio_buffer.cleared"}],
             TextAdded: self._text_added,
+            ItemDeleted: self._item_deleted,
             SettingsChanged: self._settings_changed,
             ReplyStarted: self._reply_started,
             ReplyText: lambda event: self._of_reply(event, lambda reply: reply.delta(event.delta)),
+            ReplySound: lambda event: self._of_reply(event, lambda reply: reply.sound(event.pcm)),
             ReplyToolCall: lambda event: self._of_reply(event, lambda reply: reply.call(event)),
             PlayoutStarted: lambda event: self._of_reply(event, lambda reply: reply.playout("started")),
             PlayoutStopped: lambda event: self._of_reply(event, lambda reply: reply.playout("stopped")),
@@ -122,29 +154,36 @@ class RealtimeProtocol:
         """The session as it really is, before it starts."""
         self._session.adopt(settings)
 
-    def opening(self) -> list[str]:
-        """session.created: the first thing a client hears, with the session as it is now."""
-        return [self._sent({"type": "session.created", "session": self._session.full()})]
+    def session(self) -> Json:
+        """The whole session object as it is now."""
+        return self._session.full()
 
-    def receive(self, text: str) -> list[SessionCommand]:
-        """Take one client event; an error goes to `events_to_send`, and nothing of that event is applied."""
+    def opening(self) -> Json:
+        """session.created: the first thing a client hears, with the session as it is now."""
+        return self._sent({"type": "session.created", "session": self._session.full()})
+
+    def receive(self, text: str, reading: Callable[[Json], Json] | None = None) -> list[SessionCommand]:
+        """Take one client event; an error goes to `events_to_send`, and nothing of that event is applied.
+
+        `reading` turns another dialect's event into ours; it may raise RemoteProtocolError.
+        """
         event_id: Any = None
         try:
             value = read_object(text)
             event_id = value.get("event_id")
-            event = parse_event(value)
+            event = parse_event(reading(value) if reading else value)
             return self._on_client[event.type](event)
         except RemoteProtocolError as error:
             client_id = event_id if isinstance(event_id, str) else None
             self._outbox.append(self._sent(_error(error.code, str(error), error.param, client_id)))
             return []
 
-    def events_to_send(self) -> list[str]:
+    def events_to_send(self) -> list[Json]:
         """What `receive` answered by itself, in order; empties the list."""
         sending, self._outbox = self._outbox, []
         return sending
 
-    def translate(self, event: SessionEvent) -> list[str]:
+    def translate(self, event: SessionEvent) -> list[Json]:
         """Server events for one session event; none for a reply that is unknown or over."""
         return [self._sent(one) for one in self._on_session[type(event)](event)]
 
@@ -155,29 +194,26 @@ class RealtimeProtocol:
         return [UpdateSettings(self._session.update(event.session))]
 
     def _item_create(self, event: ItemCreate) -> list[SessionCommand]:
-        item_id = event.item.id or f"item_client_{next(self._numbers):x}"
+        if event.item.type == "item_reference":
+            message = "References go into the input of a response, not into the conversation."
+            raise RemoteProtocolError("invalid_value", message, "item.type")
+        item_id = event.item.id or self._new_id()
         if item_id in self._items or item_id in self._pending:
             raise RemoteProtocolError(
                 "item_create_duplicate_item_id", f"The item {item_id!r} exists.", "item.id"
             )
-        self._refuse_position(event.previous_item_id)
+        after = event.previous_item_id
+        if after is not None and after != ROOT and after not in self._items and after not in self._pending:
+            message = f"There is no item {after[:64]!r}; leave it out to add the item at the end."
+            raise RemoteProtocolError("invalid_value", message, "previous_item_id")
         if len(self._pending) >= MAX_PENDING_ITEMS:
             raise RemoteProtocolError(
                 "rate_limit_exceeded", "Too many items at once; wait for them to be added."
             )
-        command, item = _command_for(item_id, event.item, event.event_id)
-        self._pending[item_id] = item
-        return [command]
-
-    def _refuse_position(self, previous_id: str | None) -> None:
-        last_id = next(reversed(self._pending), self._items.last_id)
-        if previous_id is None or previous_id == last_id or (previous_id == "root" and last_id is None):
-            return
-        if previous_id == "root" or previous_id in self._items or previous_id in self._pending:
-            message = f"Items can only be added at the end here; leave it out or name {last_id!r}."
-        else:
-            message = f"There is no item {previous_id[:64]!r}."
-        raise RemoteProtocolError("invalid_value", message, "previous_item_id")
+        command, item = command_for(item_id, event.item, event.event_id, sees=self._transport.sees)
+        self._pending[item_id] = (item, after)
+        session_after = None if after is None else self._items.session_id(after)
+        return [replace(command, after=session_after)]
 
     def _item_retrieve(self, event: ItemNamed) -> list[SessionCommand]:
         item = self._known_item(event.item_id, "item_retrieve_invalid_item_id")
@@ -186,26 +222,69 @@ class RealtimeProtocol:
 
     def _item_delete(self, event: ItemNamed) -> list[SessionCommand]:
         self._known_item(event.item_id, "item_delete_invalid_item_id")
-        raise RemoteProtocolError("unsupported_value", "Items cannot be deleted on this server.", "item_id")
+        return [DeleteItem(self._items.session_id(event.item_id), event.event_id)]
 
     def _item_truncate(self, event: ItemTruncate) -> list[SessionCommand]:
-        self._known_item(event.item_id, "item_truncate_invalid_item_id")
-        message = "Over WebRTC the server knows what was played and truncates by itself; use output_audio_buffer.clear."
-        raise RemoteProtocolError("invalid_event_for_transport", message, "type")
+        item = self._known_item(event.item_id, "item_truncate_invalid_item_id")
+        if self._transport.encoder is None:
+            message = "Here the server knows what was played and truncates by itself; use output_audio_buffer.clear."
+            raise RemoteProtocolError("invalid_event_for_transport", message, "type")
+        parts = [part["type"] for part in item.get("content", [])]
+        if item.get("role") != "assistant" or (parts and "output_audio" not in parts):
+            message = "Only the agent's own spoken messages can be truncated."
+            raise RemoteProtocolError("item_truncate_invalid_item_id", message, "item_id")
+        if event.content_index > 0:
+            message = "The item has one content part: content_index should be 0."
+            raise RemoteProtocolError("invalid_value", message, "content_index")
+        return [TruncateReply(self._items.session_id(event.item_id), event.audio_end_ms, event.event_id)]
 
-    def _append(self, event: ClientEvent) -> list[SessionCommand]:
-        message = "Over WebRTC sound comes from the audio track, not from input_audio_buffer.append."
-        raise RemoteProtocolError("invalid_event_for_transport", message, "type")
+    def _append(self, event: BufferAppend) -> list[SessionCommand]:
+        if self._transport.encoder is None:
+            message = "Over WebRTC sound comes from the audio track, not from input_audio_buffer.append."
+            raise RemoteProtocolError("invalid_event_for_transport", message, "type")
+        try:
+            payload = b64decode(event.audio, validate=True)
+        except (binascii.Error, ValueError) as error:
+            message = f"Invalid value for 'audio': it should be base64 ({error})."
+            raise RemoteProtocolError("invalid_value", message, "audio") from error
+        if len(payload) > MAX_APPEND_BYTES:
+            message = f"'audio' holds {len(payload)} bytes; {MAX_APPEND_BYTES} are the most in one event."
+            raise RemoteProtocolError("invalid_value", message, "audio")
+        return [AppendSound(payload, cast(Any, self._session.input_encoding), event.event_id)]
+
+    def _output_clear(self, event: ClientEvent) -> list[SessionCommand]:
+        if self._transport.encoder is not None:
+            message = "Here the client plays; stop playing, then send conversation.item.truncate."
+            raise RemoteProtocolError("invalid_event_for_transport", message, "type")
+        return [ClearOutput()]
 
     def _response_create(self, event: ResponseCreate) -> list[SessionCommand]:
         options = event.response
         if options is None:
             return [CreateReply(client_event_id=event.event_id)]
-        if options.conversation == "none" or options.input is not None:
-            param = "response.conversation" if options.conversation == "none" else "response.input"
-            message = "Replies outside the conversation are not supported on this server."
-            raise RemoteProtocolError("unsupported_value", message, param)
-        return [CreateReply(self._session.overrides(options), options.metadata, event.event_id)]
+        context: tuple[NewItemCommand | ItemReference, ...] | None = None
+        if options.input is not None:
+            context = tuple(self._context_item(n, item) for n, item in enumerate(options.input))
+        return [
+            CreateReply(
+                self._session.overrides(options),
+                options.metadata,
+                event.event_id,
+                aside=options.conversation == "none",
+                context=context,
+                note=self._session.shape_of(options),
+            )
+        ]
+
+    def _context_item(self, n: int, item: NewItem) -> NewItemCommand | ItemReference:
+        root = f"response.input[{n}]"
+        if item.type != "item_reference":
+            item_id = item.id or self._new_id()
+            return command_for(item_id, item, None, root, sees=self._transport.sees)[0]
+        if item.id is None or item.id not in self._items:
+            message = f"There is no item {str(item.id)[:64]!r}."
+            raise RemoteProtocolError("invalid_value", message, f"{root}.id")
+        return ItemReference(self._items.session_id(item.id))
 
     def _response_cancel(self, event: ResponseCancel) -> list[SessionCommand]:
         named = reply_id(event.response_id) if event.response_id else None
@@ -217,57 +296,21 @@ class RealtimeProtocol:
             raise RemoteProtocolError(code, f"There is no item {item_id[:64]!r}.", "item_id")
         return item
 
+    def _new_id(self) -> str:
+        return f"item_client_{next(self._numbers):x}"
+
     # --- from the session ---------------------------------------------------------------------------------------
-
-    def _speech_started(self, event: SpeechStarted) -> list[Json]:
-        kind = "input_audio_buffer.speech_started"
-        return [{"type": kind, "audio_start_ms": event.audio_start_ms, "item_id": _turn_item(event.turn_id)}]
-
-    def _speech_stopped(self, event: SpeechStopped) -> list[Json]:
-        kind = "input_audio_buffer.speech_stopped"
-        return [{"type": kind, "audio_end_ms": event.audio_end_ms, "item_id": _turn_item(event.turn_id)}]
-
-    def _turn_committed(self, event: TurnCommitted) -> list[Json]:
-        item_id = _turn_item(event.turn_id)
-        committed = {
-            "type": "input_audio_buffer.committed",
-            "item_id": item_id,
-            "previous_item_id": self._items.last_id,
-        }
-        return [committed, *self._items.add_whole(spoken_item(item_id))]
-
-    def _turn_transcribed(self, event: TurnTranscribed) -> list[Json]:
-        item_id = _turn_item(event.turn_id)
-        if item := self._items.get(item_id):
-            item["content"] = [{"type": "input_audio", "transcript": event.text}]
-        if not self._session.transcribes:
-            return []
-        return [
-            {
-                "type": "conversation.item.input_audio_transcription.completed",
-                "item_id": item_id,
-                "content_index": 0,
-                "transcript": event.text,
-                "usage": {"type": "duration", "seconds": round(event.audio_seconds, 3)},
-            }
-        ]
-
-    def _transcription_failed(self, event: TranscriptionFailed) -> list[Json]:
-        if not self._session.transcribes:
-            return []
-        return [
-            {
-                "type": "conversation.item.input_audio_transcription.failed",
-                "item_id": _turn_item(event.turn_id),
-                "content_index": 0,
-                "error": {"type": "server_error", "code": event.code, "message": event.message},
-            }
-        ]
 
     def _text_added(self, event: TextAdded) -> list[Json]:
         """An item the client created keeps its shape; any other (a session's own) is a message."""
-        item = self._pending.pop(event.item_id, None) or typed_item(event.item_id, event.role, event.text)
-        return [] if event.item_id in self._items else self._items.add_whole(item)
+        made = typed_item(event.item_id, event.role, event.text)
+        item, after = self._pending.pop(event.item_id, (made, None))
+        return [] if event.item_id in self._items else self._items.add_whole(item, after)
+
+    def _item_deleted(self, event: ItemDeleted) -> list[Json]:
+        item_id = self._items.wire_id(event.item_id)
+        self._items.remove(item_id)
+        return [{"type": "conversation.item.deleted", "item_id": item_id}]
 
     def _session_error(self, event: SessionError) -> list[Json]:
         if event.item_id is not None:
@@ -279,14 +322,19 @@ class RealtimeProtocol:
         return [{"type": "session.updated", "session": self._session.full()}]
 
     def _reply_started(self, event: ReplyStarted) -> list[Json]:
+        asked: Json = (event.request and event.request.note) or {}
+        output = asked.get("output", self._session.output)
+        text_only = self._session.text_only if event.text_only is None else event.text_only
         shape = ReplyShape(
-            conversation_id=f"conv_{self._session_id}",
-            text_only=self._session.text_only if event.text_only is None else event.text_only,
-            output=self._session.output,
-            max_output_tokens=self._session.max_output_tokens,
+            conversation_id=None if event.aside else f"conv_{self._session_id}",
+            text_only=text_only,
+            output=output,
+            max_output_tokens=asked.get("max_output_tokens", self._session.max_output_tokens),
             metadata=event.metadata,
         )
-        reply = WireReply(event.reply_id, shape, self._items)
+        make = self._transport.encoder
+        encoder = make(output["format"]["type"]) if make else None
+        reply = WireReply(event.reply_id, shape, self._items, encoder)
         self._replies[event.reply_id] = reply
         if len(self._replies) > MAX_REPLIES:
             self._replies.popitem(last=False)
@@ -296,13 +344,8 @@ class RealtimeProtocol:
         reply = self._replies.get(event.reply_id)
         return act(reply) if reply else []
 
-    def _sent(self, event: Json) -> str:
-        """One frame: ASCII, so that nothing in it can fail to be encoded."""
-        return json.dumps({"event_id": f"event_{next(self._numbers):x}_{self._session_id}"[:64], **event})
-
-
-def _turn_item(turn_id: str) -> str:
-    return f"item_{turn_id}"
+    def _sent(self, event: Json) -> Json:
+        return {"event_id": f"event_{next(self._numbers):x}_{self._session_id}"[:64], **event}
 
 
 def _error(code: str, message: str, param: str | None, client_event_id: str | None) -> Json:
@@ -310,43 +353,3 @@ def _error(code: str, message: str, param: str | None, client_event_id: str | No
     error = {"type": kind, "code": code, "message": message[:500], "param": param and param[:200]}
     error["event_id"] = client_event_id and client_event_id[:512]
     return {"type": "error", "error": error}
-
-
-def _command_for(item_id: str, item: NewItem, event_id: str | None) -> tuple[SessionCommand, Json]:
-    """A new item's command and its shape on the wire; raises RemoteProtocolError."""
-    if item.type == "function_call_output":
-        if item.call_id is None or item.output is None:
-            param = "item.call_id" if item.call_id is None else "item.output"
-            raise RemoteProtocolError(
-                "missing_required_parameter", f"Missing required parameter: '{param}'.", param
-            )
-        command = AddToolResult(item_id, item.call_id, item.output, event_id)
-        return command, result_item(item_id, item.call_id, item.output)
-    if item.type != "message":
-        raise RemoteProtocolError(
-            "unsupported_value", f"Items of type {item.type} cannot be added.", "item.type"
-        )
-    if item.role is None or item.content is None:
-        param = "item.role" if item.role is None else "item.content"
-        raise RemoteProtocolError(
-            "missing_required_parameter", f"Missing required parameter: '{param}'.", param
-        )
-    text = _text_of(item)
-    return AddText(item_id, item.role, text, event_id), typed_item(item_id, item.role, text)
-
-
-def _text_of(item: NewItem) -> str:
-    texts: list[str] = []
-    for n, part in enumerate(item.content or []):
-        param = f"item.content[{n}]"
-        if part.type not in TEXT_PARTS:
-            message = (
-                f"Parts of type {part.type} cannot be taken here; speak on the audio track or send text."
-            )
-            raise RemoteProtocolError("unsupported_value", message, f"{param}.type")
-        if part.text is None:
-            raise RemoteProtocolError(
-                "missing_required_parameter", f"Missing required parameter: '{param}.text'.", f"{param}.text"
-            )
-        texts.append(part.text)
-    return "\n".join(texts)

@@ -168,24 +168,6 @@ class SessionPatch(Wire):
     overlap: bool | None = None
 
 
-class ResponseOptions(Wire):
-    """response.create's overrides for one reply."""
-
-    instructions: str | None = None
-    output_modalities: Modalities | None = None
-    audio: ResponseAudio | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning: Reasoning | None = None
-    max_output_tokens: OutputTokens | None = None
-    metadata: Metadata | None = None
-    prompt: Prompt | None = None
-    conversation: Literal["auto", "none"] | None = None
-    input: list[dict[str, Any]] | None = None
-    latency_first: bool | None = None
-
-
 class Part(Wire):
     """A content part of an item; the beta names text and audio are taken too."""
 
@@ -200,7 +182,7 @@ class Part(Wire):
 class NewItem(Wire):
     """Any item a client may create; which keys go with which type is checked where it is added."""
 
-    type: Literal["message", "function_call", "function_call_output"]
+    type: Literal["message", "function_call", "function_call_output", "item_reference"]
     id: ItemId | None = None
     object: Literal["realtime.item"] | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
@@ -210,6 +192,24 @@ class NewItem(Wire):
     name: str | None = None
     arguments: str | None = None
     output: str | None = None
+
+
+class ResponseOptions(Wire):
+    """response.create's overrides for one reply."""
+
+    instructions: str | None = None
+    output_modalities: Modalities | None = None
+    audio: ResponseAudio | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    max_output_tokens: OutputTokens | None = None
+    metadata: Metadata | None = None
+    prompt: Prompt | None = None
+    conversation: Literal["auto", "none"] | None = None
+    input: Annotated[list[NewItem], Field(max_length=256)] | None = None
+    latency_first: bool | None = None
 
 
 class ClientEvent(Wire):

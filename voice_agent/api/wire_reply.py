@@ -4,21 +4,38 @@ The naming trap of this protocol lives here: parts inside items are output_audio
 content_part event is audio or text. Knows no session and no I/O; events are dicts without event_id.
 """
 
+from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from voice_agent.api.wire_items import Json, WireItems, call_item, message_item
+from voice_agent.audio import PcmChunk
 from voice_agent.events import ReplyDone, ReplyToolCall, ReplyTruncated
 
 CANCEL_REASONS = {"turn_detected", "client_cancelled"}
 INCOMPLETE_REASONS = {"max_output_tokens", "content_filter"}
+MAX_DELTA_BYTES = (
+    48_000  # a second of PCM: some clients take no frame over a megabyte, and a cut should be near
+)
+
+
+class SoundEncoder(Protocol):
+    """Makes a reply's sound into bytes of one wire format; one for each reply."""
+
+    def push(self, pcm: PcmChunk) -> bytes:
+        """The next bytes, whole samples, possibly none."""
+        ...
+
+    def flush(self) -> bytes:
+        """What was held back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyShape:
-    """What of the session a response repeats."""
+    """What of the session a response repeats; without a conversation_id it is no part of the conversation."""
 
-    conversation_id: str
+    conversation_id: str | None
     text_only: bool
     output: Json  # format and voice
     max_output_tokens: int | str
@@ -30,12 +47,14 @@ class WireReply:
     """A reply in flight or lately closed.
 
     `message` is the spoken or written item once it is open, `items` all of the response's in their order,
-    `text` what was sent of the transcript so far, `cut` a truncation that waits for the closing events.
+    `text` what was sent of the transcript so far, `cut` a truncation that waits for the closing events. `encoder` is
+    there where sound goes over this wire.
     """
 
     reply_id: str
     shape: ReplyShape
     conversation: WireItems
+    encoder: SoundEncoder | None = None
     closed: bool = False
     text: str = ""
     message: Json | None = None
@@ -63,13 +82,24 @@ class WireReply:
         )
         return [*events, {"type": kind, **self._place(), "delta": text}]
 
+    def sound(self, pcm: PcmChunk) -> list[Json]:
+        """The next piece of sound; nothing once closed."""
+        if self.closed or self.encoder is None:
+            return []
+        return [*self.open_message(), *self._sound_deltas(self.encoder.push(pcm))]
+
+    def _sound_deltas(self, payload: bytes) -> list[Json]:
+        kind = "response.output_audio.delta"
+        pieces = (payload[at : at + MAX_DELTA_BYTES] for at in range(0, len(payload), MAX_DELTA_BYTES))
+        return [{"type": kind, **self._place(), "delta": b64encode(piece).decode()} for piece in pieces]
+
     def open_message(self) -> list[Json]:
         """Item and part, unless they are open; nothing once closed."""
         if self.closed or self.message is not None:
             return []
         self.message = message_item(f"item_{self.reply_id}", "assistant", [], "in_progress")
         self.message_index = len(self.items)
-        events = self._add(self.message)
+        events = self._add(self.message, self.reply_id)
         part = {"type": "text", "text": ""} if self.shape.text_only else {"type": "audio", "transcript": ""}
         return [*events, {"type": "response.content_part.added", **self._place(), "part": part}]
 
@@ -88,7 +118,7 @@ class WireReply:
             "call_id": event.call_id,
         }
         kind = "response.function_call_arguments"
-        events = self._add(item)
+        events = self._add(item, f"{self.reply_id}.{event.call_id}")
         item |= {"arguments": event.arguments, "status": "completed"}
         return [
             *events,
@@ -114,13 +144,18 @@ class WireReply:
         return events + (self.truncate(self.cut) if self.cut else [])
 
     def truncate(self, event: ReplyTruncated) -> list[Json]:
-        """Keep only what was heard; waits while the reply is open."""
+        """Keep only what was heard; waits while the reply is open.
+
+        Where the client plays, only the client truncates: what we think it heard changes the item without a word.
+        """
         if not self.closed:
             self.cut = event
             return []
         if self.message is None:
             return []
         self.message["content"] = [self._part(event.heard_text)]
+        if self.encoder is not None and not event.by_client:
+            return []
         return [
             {
                 "type": "conversation.item.truncated",
@@ -132,6 +167,8 @@ class WireReply:
 
     def playout(self, word: str) -> list[Json]:
         """output_audio_buffer.started, .stopped or .cleared; sound always has an open part before it."""
+        if self.encoder is not None:
+            return []
         events = self.open_message() if word == "started" else []
         return [*events, {"type": f"output_audio_buffer.{word}", "response_id": self.response_id}]
 
@@ -143,14 +180,16 @@ class WireReply:
             ends = [{"type": "response.output_text.done", **place, "text": self.text}]
         else:
             part = {"type": "audio", "transcript": self.text}
+            rest = self.encoder.flush() if self.encoder else b""
             ends = [
+                *self._sound_deltas(rest),
                 {"type": "response.output_audio.done", **place},
                 {"type": "response.output_audio_transcript.done", **place, "transcript": self.text},
             ]
         part_done = {"type": "response.content_part.done", **place, "part": part}
         return [*ends, part_done, *self._item_done(item, self.message_index)]
 
-    def _add(self, item: Json) -> list[Json]:
+    def _add(self, item: Json, session_id: str) -> list[Json]:
         added = {
             "type": "response.output_item.added",
             "response_id": self.response_id,
@@ -158,22 +197,26 @@ class WireReply:
             "item": dict(item),
         }
         self.items.append(item)
-        return [added, self.conversation.add(item) | {"item": dict(item)}]
+        if self.shape.conversation_id is None:
+            return [added]
+        return [added, self.conversation.add(item, session_id=session_id) | {"item": dict(item)}]
 
     def _item_done(self, item: Json, output_index: int) -> list[Json]:
-        return [
-            {
-                "type": "conversation.item.done",
-                "previous_item_id": self.conversation.previous(item["id"]),
-                "item": dict(item),
-            },
-            {
-                "type": "response.output_item.done",
-                "response_id": self.response_id,
-                "output_index": output_index,
-                "item": dict(item),
-            },
-        ]
+        done = {
+            "type": "response.output_item.done",
+            "response_id": self.response_id,
+            "output_index": output_index,
+            "item": dict(item),
+        }
+        if self.shape.conversation_id is None:
+            return [done]
+        previous_id = self.conversation.previous(item["id"])
+        in_conversation = {
+            "type": "conversation.item.done",
+            "previous_item_id": previous_id,
+            "item": dict(item),
+        }
+        return [in_conversation, done]
 
     def _part(self, text: str) -> Json:
         if self.shape.text_only:

@@ -34,6 +34,14 @@ TURN_DETECTION: dict[str, Json] = {
     },
 }
 KINDS = {"server": "server_vad", "semantic": "semantic_vad"}
+KNOBS = {  # server_vad's, by the settings' names
+    "vad_threshold": "threshold",
+    "prefix_ms": "prefix_padding_ms",
+    "silence_ms": "silence_duration_ms",
+    "idle_timeout_ms": "idle_timeout_ms",
+}
+NO_KNOBS: Json = {**dict.fromkeys(KNOBS), "eagerness": "auto"}
+ALIAS = "gpt-"  # clients of other servers name models of theirs: they get ours under that name
 # null means off for these; for all others it means absent
 WHOLE = {
     "format",
@@ -113,11 +121,23 @@ MAPPED: dict[str, Mapped] = {
 class WireSession:
     """The effective session object of one session."""
 
-    def __init__(self, session_id: str, model: str, settings: SessionSettings) -> None:
-        self._identity = {"id": session_id, "object": "realtime.session", "type": "realtime", "model": model}
+    def __init__(
+        self, session_id: str, model: str, settings: SessionSettings, expires_at: int | None = None
+    ) -> None:
+        self._identity: Json = {
+            "id": session_id,
+            "object": "realtime.session",
+            "type": "realtime",
+            "model": model,
+        }
+        if expires_at is not None:
+            self._identity["expires_at"] = expires_at
         self._model = model
         self._tokens_limit = settings.max_output_tokens  # what "inf" stands for here
-        self._wire = _initial(settings)
+        knobs = {KNOBS[name]: getattr(settings, name) for name in KNOBS}
+        configured = {knob: value for knob, value in knobs.items() if value is not None}
+        self._detections = TURN_DETECTION | {"server_vad": TURN_DETECTION["server_vad"] | configured}
+        self._wire = _initial(settings, self._detections)
 
     def full(self) -> Json:
         """The whole object for session.created and session.updated."""
@@ -132,6 +152,11 @@ class WireSession:
     def text_only(self) -> bool:
         """Whether replies are written, not spoken."""
         return self._wire["output_modalities"] == ["text"]
+
+    @property
+    def input_encoding(self) -> str:
+        """The format of appended sound."""
+        return self._wire["audio"]["input"]["format"]["type"]
 
     @property
     def output(self) -> Json:
@@ -149,7 +174,7 @@ class WireSession:
         wanted = patch.model_dump(exclude_unset=True)
         wanted.pop("type")
         model = wanted.pop("model", None) or self._model
-        if model != self._model:
+        if model != self._model and not model.startswith(ALIAS):
             raise RemoteProtocolError(
                 "invalid_value",
                 f"The model of a session cannot change; it is {self._model!r}.",
@@ -163,7 +188,9 @@ class WireSession:
         named = (patch.audio and patch.audio.input and patch.audio.input.turn_detection) or None
         if named is not None:
             knobs = named.model_dump(exclude_unset=True)
-            merged["audio"]["input"]["turn_detection"] = _turn_detection(self._turn_detection(), knobs)
+            merged["audio"]["input"]["turn_detection"] = _turn_detection(
+                self._turn_detection(), knobs, self._detections
+            )
         before, after = self._settings(self._wire), self._settings(merged)
         self._wire = merged
         return {name: value for name, value in after.items() if name not in before or value != before[name]}
@@ -176,7 +203,7 @@ class WireSession:
                 _put(self._wire, mapped.path, mapped.to_wire(getattr(settings, name)))
         if shown["turn_detection"] != settings.turn_detection:
             kind = KINDS.get(settings.turn_detection)
-            self._wire["audio"]["input"]["turn_detection"] = dict(TURN_DETECTION[kind]) if kind else None
+            self._wire["audio"]["input"]["turn_detection"] = dict(self._detections[kind]) if kind else None
         if detection := self._turn_detection():
             detection |= {flag: getattr(settings, flag) for flag in FLAGS}
 
@@ -189,6 +216,17 @@ class WireSession:
             changes["max_output_tokens"] = self._tokens_limit
         return changes
 
+    def shape_of(self, options: ResponseOptions) -> Json:
+        """What the response object repeats, where response.create differs from the session."""
+        wanted = options.audio.output if options.audio and options.audio.output else None
+        output = self.output
+        if wanted and wanted.format:
+            pcm = wanted.format.type == "audio/pcm"
+            output["format"] = dict(PCM_24K) if pcm else {"type": wanted.format.type}
+        if wanted and wanted.voice:
+            output["voice"] = wanted.voice if isinstance(wanted.voice, str) else wanted.voice.id
+        return {"output": output, "max_output_tokens": options.max_output_tokens or self.max_output_tokens}
+
     def _turn_detection(self) -> Json | None:
         return self._wire["audio"]["input"]["turn_detection"]
 
@@ -198,14 +236,17 @@ class WireSession:
             settings["max_output_tokens"] = self._tokens_limit
         detection: Json | None = wire["audio"]["input"]["turn_detection"]
         if detection is None:
-            return settings | {"turn_detection": "none"}
-        kind = "server" if detection["type"] == "server_vad" else "semantic"
-        return settings | {"turn_detection": kind} | {flag: detection[flag] for flag in FLAGS}
+            return settings | NO_KNOBS | {"turn_detection": "none"}
+        settings |= {flag: detection[flag] for flag in FLAGS}
+        if detection["type"] == "semantic_vad":
+            return settings | NO_KNOBS | {"turn_detection": "semantic", "eagerness": detection["eagerness"]}
+        knobs = {name: detection[knob] for name, knob in KNOBS.items()}
+        return settings | NO_KNOBS | {"turn_detection": "server"} | knobs
 
 
-def _initial(settings: SessionSettings) -> Json:
+def _initial(settings: SessionSettings, detections: dict[str, Json]) -> Json:
     kind = KINDS.get(settings.turn_detection)
-    detection = TURN_DETECTION[kind] | {flag: getattr(settings, flag) for flag in FLAGS} if kind else None
+    detection = detections[kind] | {flag: getattr(settings, flag) for flag in FLAGS} if kind else None
     wire: Json = {
         "audio": {
             "input": {
@@ -227,7 +268,7 @@ def _initial(settings: SessionSettings) -> Json:
     return wire
 
 
-def _turn_detection(old: Json | None, knobs: Json) -> Json:
+def _turn_detection(old: Json | None, knobs: Json, detections: dict[str, Json]) -> Json:
     """The whole object after an update; another type starts from its own defaults."""
     kind: str | None = knobs.get("type") or (old["type"] if old else None)
     at = "session.audio.input.turn_detection"
@@ -235,7 +276,7 @@ def _turn_detection(old: Json | None, knobs: Json) -> Json:
         raise RemoteProtocolError(
             "missing_required_parameter", f"Missing required parameter: '{at}.type'.", f"{at}.type"
         )
-    base = old if old and old["type"] == kind else TURN_DETECTION[kind]
+    base = old if old and old["type"] == kind else detections[kind]
     for knob, value in knobs.items():
         if knob not in base and value is not None:
             raise RemoteProtocolError("unknown_parameter", f"{kind} has no '{knob}'.", f"{at}.{knob}")

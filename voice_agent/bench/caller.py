@@ -236,6 +236,11 @@ class Caller:
             return False
         return True
 
+    @property
+    def call_id(self) -> str:
+        """The call's id on the server, once connected."""
+        return (self._location or "").rpartition("/")[2]
+
     async def timeline(self) -> dict[str, Any]:
         """The server's own view of this call; empty if it offers none."""
         response = await self._http.get(f"{self._location}/timeline")

@@ -27,15 +27,22 @@ def _ignore(_error: RemoteProtocolError) -> None:
     """Nobody asked."""
 
 
+def _nothing() -> list[str]:
+    """Nobody has anything to say to a new channel."""
+    return []
+
+
 class Channel:
     """One call's channel. `_waiting` is what could not be sent yet, `_unread` what nobody has taken yet.
 
     When `_waiting` is full (the peer does not read) or a message is larger than the peer takes, `send` drops the new
     message and says so; what waits already keeps its order. When `_unread` is full, the new message is refused.
+    A client may make the channel anew: the later one takes over, and first hears what `on_replaced` gives.
     """
 
     def __init__(self) -> None:
         self.on_refused: Callable[[RemoteProtocolError], None] = _ignore
+        self.on_replaced: Callable[[], list[str]] = _nothing
         self.dropped = 0
         self._channel: RTCDataChannel | None = None
         self._waiting: deque[str] = deque()
@@ -50,11 +57,15 @@ class Channel:
         return self._channel is not None and self._channel.readyState == "open"
 
     def attach(self, channel: RTCDataChannel) -> None:
-        """Use this channel from now on; one that was there before is forgotten."""
+        """Use this channel from now on; one that was there before is closed."""
         if self._closed:
             return
         if self._channel is not None:
             self._channel.remove_all_listeners()
+            self._channel.close()
+            for text in reversed(self.on_replaced()):
+                self._waiting.appendleft(text)
+                self._waiting_bytes += len(text.encode())
         self._channel = channel
         channel.bufferedAmountLowThreshold = MAX_IN_FLIGHT_BYTES // 2
         channel.on("message", self._receive)

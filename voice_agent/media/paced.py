@@ -86,6 +86,12 @@ class PacedOutput:
         self._announce()
         return played
 
+    def refuse(self, reply_id: str) -> int:
+        """Drop what was not sent of one reply; returns its played samples."""
+        self._buffer.refuse(reply_id)
+        self._announce()
+        return self.played_samples(reply_id)
+
     def played_samples(self, reply_id: str) -> int:
         """Samples of this reply that left, at its chunks' rate."""
         return self._buffer.played_samples(reply_id)

@@ -38,6 +38,7 @@ class Item:
     interrupted: bool = False
     call_id: str = ""
     name: str = ""
+    images: tuple[str, ...] = ()  # data URIs that a user's message shows
 
 
 class Chat:
@@ -93,6 +94,14 @@ class Chat:
     def add_user(self, turn_id: str, text: str) -> bool:
         """Append what the user said or typed; False if the id is taken."""
         return self.insert(Item(turn_id, "message", text, "user"))
+
+    def write_user(self, turn_id: str, text: str) -> bool:
+        """The words of a turn whose place in the conversation was kept; False if it is not there any more."""
+        place = self._place(turn_id)
+        if place is None:
+            return False
+        self._items[place] = replace(self._items[place], text=text)
+        return True
 
     def add_system(self, item_id: str, text: str) -> bool:
         """Append an instruction in mid-conversation; False if the id is taken."""
@@ -174,7 +183,7 @@ class Chat:
                 in_round = True
             elif item.kind == "result":
                 in_round = False
-            elif item.kind == "message" and item.text.strip():
+            elif item.kind == "message" and (item.text.strip() or item.images):
                 _append_message(rendered, item)
         if provisional.strip():
             _append_message(rendered, Item("", "message", provisional, "user"))
@@ -228,10 +237,19 @@ class Chat:
 def _append_message(rendered: list[dict[str, Any]], item: Item) -> None:
     last = rendered[-1] if rendered else None
     is_instructions = len(rendered) == 1 and item.role == "system"
-    if last is None or last["role"] != item.role or "tool_calls" in last or is_instructions:
-        rendered.append({"role": item.role, "content": item.text})
+    seen = bool(item.images) or (last is not None and not isinstance(last["content"], str))
+    if last is None or last["role"] != item.role or "tool_calls" in last or is_instructions or seen:
+        rendered.append({"role": item.role, "content": _content(item)})
     else:
         last["content"] += ("\n" if item.role != "assistant" else " ") + item.text
+
+
+def _content(item: Item) -> str | list[dict[str, Any]]:
+    """The text alone, or images and text as parts."""
+    if not item.images:
+        return item.text
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in item.images]
+    return [*parts, *([{"type": "text", "text": item.text}] if item.text else [])]
 
 
 def _append_call(rendered: list[dict[str, Any]], item: Item, result: str, in_round: bool) -> None:

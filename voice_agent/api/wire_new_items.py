@@ -1,0 +1,122 @@
+"""Items that a client brings along: each becomes a session command and the shape it will have on the wire.
+
+Used for conversation.item.create and for the `input` of response.create. Every refusal names the part it is about.
+"""
+
+import binascii
+from base64 import b64decode
+from typing import NoReturn, cast
+
+from voice_agent.api.schema import NewItem, Part
+from voice_agent.api.wire_items import Json, call_item, message_item, result_item
+from voice_agent.errors import RemoteProtocolError
+from voice_agent.events import AddText, AddToolCall, AddToolResult
+from voice_agent.events import NewItem as NewItemCommand
+
+PARTS = {
+    "user": {"input_text": "text", "text": "text", "input_audio": "transcript", "input_image": "image_url"},
+    "system": {"input_text": "text", "text": "text"},
+    "assistant": {"output_text": "text", "text": "text", "output_audio": "transcript", "audio": "transcript"},
+}
+IMAGE_KINDS = ("data:image/png;base64,", "data:image/jpeg;base64,")
+MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+MAX_ECHOED_CHARS = 64 * 1024  # of an image: a frame may not be larger than clients take
+
+
+def command_for(
+    item_id: str, item: NewItem, event_id: str | None, root: str = "item", *, sees: bool = False
+) -> tuple[NewItemCommand, Json]:
+    """A new item's command and its shape on the wire; `sees` says whether images are taken. RemoteProtocolError."""
+    match item.type:
+        case "function_call_output":
+            call_id, output = _needed(item, root, "call_id"), _needed(item, root, "output")
+            return AddToolResult(item_id, call_id, output, event_id), result_item(item_id, call_id, output)
+        case "function_call":
+            call_id, name = _needed(item, root, "call_id"), _needed(item, root, "name")
+            arguments = _needed(item, root, "arguments")
+            shape = call_item(item_id, call_id, name, arguments, "completed")
+            return AddToolCall(item_id, call_id, name, arguments, event_id), shape
+        case _:
+            return _message(item_id, item, event_id, root, sees=sees)
+
+
+def _message(
+    item_id: str, item: NewItem, event_id: str | None, root: str, *, sees: bool
+) -> tuple[NewItemCommand, Json]:
+    if item.role is None:
+        _missing(f"{root}.role")
+    if item.content is None:
+        _missing(f"{root}.content")
+    texts: list[str] = []
+    images: list[str] = []
+    shown: list[Json] = []
+    for n, part in enumerate(item.content):
+        param = f"{root}.content[{n}]"
+        value = _value(part, item.role, param)
+        if part.type == "input_image":
+            images.append(_image(value, param, sees=sees))
+            shown.append(_shown_image(part, value))
+        else:
+            texts.append(value)
+            shown.append(_shown_text(item.role, part, value))
+    command = AddText(item_id, item.role, "\n".join(texts), event_id, images=tuple(images))
+    return command, message_item(item_id, item.role, shown)
+
+
+def _value(part: Part, role: str, param: str) -> str:
+    """What a part says; raises RemoteProtocolError for a kind that its role does not have, or without content."""
+    kinds = PARTS[role]
+    if part.type not in kinds:
+        allowed = ", ".join(sorted(kinds))
+        message = f"A message of the {role} has no parts of type '{part.type}'; it has {allowed}."
+        raise RemoteProtocolError("invalid_value", message, f"{param}.type")
+    value = cast(str | None, getattr(part, kinds[part.type]))
+    if value is not None:
+        return value
+    if part.type == "input_audio":
+        message = (
+            "Sound in an item needs its 'transcript' here; to have sound recognized send it by "
+            "input_audio_buffer.append and input_audio_buffer.commit."
+        )
+        raise RemoteProtocolError("unsupported_value", message, f"{param}.transcript")
+    _missing(f"{param}.{kinds[part.type]}")
+
+
+def _image(url: str, param: str, *, sees: bool) -> str:
+    """A data URI that holds what it says; raises RemoteProtocolError."""
+    if not sees:
+        message = "The model of this server cannot see: leave out parts of type 'input_image'."
+        raise RemoteProtocolError("unsupported_value", message, f"{param}.type")
+    head = next((kind for kind in IMAGE_KINDS if url.startswith(kind)), None)
+    wanted = "a data URI of a PNG or JPEG: data:image/png;base64,..."
+    if head is None:
+        message = f"Invalid value for '{param}.image_url': it should be {wanted}"
+        raise RemoteProtocolError("invalid_value", message, f"{param}.image_url")
+    try:
+        start = b64decode(url[len(head) :], validate=True)[:8]
+    except (binascii.Error, ValueError):
+        start = b""
+    if not start.startswith(MAGIC["png" if "png" in head else "jpeg"]):
+        message = f"The image in '{param}.image_url' cannot be read; it should be {wanted}"
+        raise RemoteProtocolError("invalid_value", message, f"{param}.image_url")
+    return url
+
+
+def _shown_image(part: Part, url: str) -> Json:
+    shown: Json = {"type": "input_image", "detail": part.detail or "auto"}
+    return shown | ({"image_url": url} if len(url) <= MAX_ECHOED_CHARS else {})
+
+
+def _shown_text(role: str, part: Part, value: str) -> Json:
+    if part.type == "input_audio":
+        return {"type": "input_audio", "transcript": value}
+    return {"type": "output_text" if role == "assistant" else "input_text", "text": value}
+
+
+def _needed(item: NewItem, root: str, name: str) -> str:
+    value = cast(str | None, getattr(item, name))
+    return _missing(f"{root}.{name}") if value is None else value
+
+
+def _missing(param: str) -> NoReturn:
+    raise RemoteProtocolError("missing_required_parameter", f"Missing required parameter: '{param}'.", param)
