@@ -58,7 +58,7 @@ class Rig:
 
     def __init__(self, model: Model, policy: CyclePolicy) -> None:
         self.messages: queue.Queue[FromEngine] = queue.Queue()
-        serving: Serving = ready(model, PlainOps(), SIZES, LetterText, ROLE, lambda stage: None)
+        serving: Serving = ready(model, (PlainOps(),), SIZES, LetterText, ROLE, lambda stage: None)
         spec = EngineSpec("speech", talker=TalkerOptions("qwen3-tts", ""))
         self.serving = serving
         self.engine = SlotSpeech(serving, spec, self.messages.put, MonotonicClock(), policy)

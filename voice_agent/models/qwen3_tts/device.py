@@ -35,6 +35,7 @@ class Sizes:
     render_frames: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
     render_rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     urgent_frames: tuple[int, ...] = (1, 2, 3, 4)
+    fused_codec: bool = False  # by Triton kernels: a tenth of the launches
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,12 @@ class _Lane:
 class SpeechDevice:
     """Slots on one device; one thread may call it."""
 
-    def __init__(self, model: Model, ops: Ops, sizes: Sizes) -> None:
+    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes) -> None:
         self.model = model
         self.sizes = sizes
         self._ops = ops
+        self._fused: Any = None
+        self.chosen: dict[int, list[float]] = {}  # ms of each set of operations, by batch
         self.device = model.talker.norm.device
         with torch.inference_mode():
             self._weights: FrameWeights = frame_weights(model, sizes.length)
@@ -111,12 +114,13 @@ class SpeechDevice:
         """Warm and capture every size; afterwards nothing is compiled, chosen or allocated."""
         tell("frame graphs")
         for batch in self.sizes.rows:
-            self._capture(self._frames, batch, self._frame_work(batch))
+            self._capture_fastest(batch)
         tell("VoiceBox graphs")
         for lane, lengths in ((self._urgent, self.sizes.urgent_frames), (self._later, self.sizes.render_frames)):
+            step = self._codec_step(max(lengths) * max(self.sizes.render_rows))
             for frames in sorted(lengths, reverse=True):
                 for batch in sorted(self.sizes.render_rows, reverse=True):
-                    self._capture(lane, (frames, batch), self._render_work(frames, batch))
+                    self._capture(lane, (frames, batch), self._render_work(step, frames, batch))
         self._reset_spare()
 
     @torch.inference_mode()
@@ -196,13 +200,38 @@ class SpeechDevice:
     def _on(self, lane: _Lane) -> Any:
         return torch.cuda.stream(lane.stream)  # None is allowed and changes nothing
 
-    def _frame_work(self, batch: int) -> tuple[Callable[[], None], Rows]:
-        rows = new_rows(self._weights, batch, self.arena.spare)
-        return lambda: make_frame(self._ops, self._weights, self.arena, rows), rows
+    def _capture_fastest(self, batch: int) -> None:
+        """Which operations suit a batch depends on the device: capture all that are offered, keep the fastest."""
+        tried: list[tuple[float, int, tuple[Captured, Any]]] = []
+        for number, ops in enumerate(self._ops):
+            self._capture(self._frames, batch, self._frame_work(ops, batch))
+            ms = self._median(self._frames, batch) if len(self._ops) > 1 else 0.0
+            tried.append((ms, number, self._frames.graphs[batch]))
+        best = min(tried, key=lambda one: one[:2])
+        self._frames.graphs[batch] = best[2]
+        self.chosen[batch] = [round(ms, 3) for ms, _, _ in tried]
 
-    def _render_work(self, frames: int, batch: int) -> tuple[Callable[[], None], CodecRows]:
+    def _frame_work(self, ops: Ops, batch: int) -> tuple[Callable[[], None], Rows]:
+        rows = new_rows(self._weights, batch, self.arena.spare)
+        return lambda: make_frame(ops, self._weights, self.arena, rows), rows
+
+    def _codec_step(self, most: int) -> Callable[[CodecRows, int], None]:
+        """The codec for launches of up to so many frames in all, with its states."""
+        codec = self.model.codec
+        if not self.sizes.fused_codec:
+            states = self._states
+            return lambda buffers, frames: render(codec, states, self.arena, buffers, frames)
+        from voice_agent.models.qwen3_tts.codec_fused import FusedCodec, FusedLane
+
+        if self._fused is None:
+            self._fused = FusedCodec(codec, self.sizes.slots)
+        return FusedLane(self._fused, self.arena, most).step
+
+    def _render_work(
+        self, step: Callable[[CodecRows, int], None], frames: int, batch: int
+    ) -> tuple[Callable[[], None], CodecRows]:
         buffers = new_codec_rows(self.model.codec, frames, batch, self.arena.spare)
-        return lambda: render(self.model.codec, self._states, self.arena, buffers, frames), buffers
+        return lambda: step(buffers, frames), buffers
 
     def _capture(self, lane: _Lane, size: Any, made: tuple[Callable[[], None], Any]) -> None:
         work, buffers = made
@@ -215,6 +244,7 @@ class SpeechDevice:
             return 1.0
         spans: list[float] = []
         with self._on(lane):
+            graph.replay()
             for _ in range(_MEASURED):
                 launch = self._launch(graph, None, answer)
                 lane.stream.synchronize()

@@ -17,7 +17,7 @@ def _products(
     norm_ptr,
     w_ptr,
     rows,
-    B: tl.constexpr,
+    B,
     BB: tl.constexpr,
     K: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -70,7 +70,7 @@ def _products(
     return result, tl.sum(powers, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B"])
 def norm_linear(
     out_ptr,
     x_ptr,
@@ -80,7 +80,7 @@ def norm_linear(
     eps,
     N: tl.constexpr,
     K: tl.constexpr,
-    B: tl.constexpr,
+    B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -100,7 +100,7 @@ def norm_linear(
     tl.store(where, acc.to(out_ptr.dtype.element_ty), mask=batch[:, None] < B)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B"])
 def norm_swiglu(
     out_ptr,
     x_ptr,
@@ -109,7 +109,7 @@ def norm_swiglu(
     eps,
     F: tl.constexpr,
     K: tl.constexpr,
-    B: tl.constexpr,
+    B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -130,14 +130,14 @@ def norm_swiglu(
     tl.store(where, fed.to(out_ptr.dtype.element_ty), mask=batch[:, None] < B)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B"])
 def add_linear(
     sum_ptr,
     x_ptr,
     w_ptr,
     N: tl.constexpr,
     K: tl.constexpr,
-    B: tl.constexpr,
+    B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,

@@ -1,13 +1,13 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
-`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, rows (of a slot),
-pdl, cublas_from. On a machine without a GPU everything runs eagerly in float32, for tests.
+`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
+fused_codec. On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -67,13 +67,13 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model, new_text, role, temperature = _weights(options, device, dtype)
-    sizes = replace(Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length")})
-    serving = ready(model, _ops(device, options.extra), sizes, new_text, role, tell)
+    sizes = replace(Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length", "fused_codec")})
+    serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
 
 def ready(  # noqa: PLR0913, PLR0917
-    model: Model, ops: Ops, sizes: Sizes, new_text: Callable[[], Text], role: list[int], tell: Callable[[str], None]
+    model: Model, ops: Sequence[Ops], sizes: Sizes, new_text: Callable[[], Text], role: list[int], tell: Callable[[str], None]
 ) -> Serving:
     """A model as it serves; captures everything."""
     config = model.config.talker_config
@@ -111,10 +111,10 @@ def _weights(
     return loaded.model, lambda: TextStream(tokenizer), tokenizer.role, loaded.generation.temperature
 
 
-def _ops(device: torch.device, extra: dict[str, Any]) -> Ops:
+def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
+    """The sets of operations that every frame graph is tried with."""
     if device.type != "cuda":
-        return PlainOps()
+        return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
-    chosen = {name: extra[name] for name in ("pdl", "dot_from", "cublas_from") if name in extra}
-    return TritonOps(**chosen)
+    return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)

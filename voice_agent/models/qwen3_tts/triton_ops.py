@@ -1,7 +1,7 @@
 """The frame graph's operations by Triton kernels, or by cuBLAS with Triton around it, whichever suits the batch.
 
-Same meaning as plain_ops. Small batches multiply in registers; from `dot_from` rows on, matrices without a norm before them
-go through tensor cores and those with one through cuBLAS; from `cublas_from` rows on, all of them do.
+Same meaning as plain_ops. Small batches multiply in registers; from `dot_from` rows on they go through tensor cores, by Triton
+or by cuBLAS, whichever was faster for the shape; from `cublas_from` rows on, all by cuBLAS.
 """
 # pyright: basic
 
@@ -118,16 +118,26 @@ class TritonOps:
         place = (kernel, rows, columns, batch)
         if place in self.tiles:
             return self.tiles[place]
-        if batch >= self.cublas_from or (batch >= self.dot_from and kernel != "add_linear"):
+        if batch >= self.cublas_from:
             return None
-        return default_dot_tile(batch) if batch >= self.dot_from else default_tile(rows, batch)
+        return _dot_tile(kernel, columns, batch) if batch >= self.dot_from else _tile(kernel, columns, batch)
 
 
-def default_tile(rows: int, batch: int) -> Tile:
-    """About two programs a multiprocessor or more; fewer columns where a program holds more rows of x."""
-    return Tile(4 if rows <= 2048 or batch == 1 else 8, 1024 if batch == 1 else 256, 2 if batch == 1 else 4)
+def _tile(kernel: str, columns: int, batch: int) -> Tile:
+    """Measured on an H200 at one row; more rows hold more sums in registers, so their tiles are half as large."""
+    if kernel == "add_linear":
+        tile = Tile(4, 2048, 4) if columns == 2048 else Tile(4, 1024, 4)
+    elif columns < 2048:
+        tile = Tile(8, 1024, 4)
+    else:
+        tile = Tile(8, 2048, 8) if kernel == "norm_swiglu" else Tile(8, 512, 4)
+    return tile if batch == 1 else Tile(4, min(1024, tile.columns), 4)
 
 
-def default_dot_tile(batch: int) -> Tile:
-    """The 16 rows that a tensor core takes: more programs beat larger tiles here."""
-    return Tile(16, 128, 4, 5) if batch <= 32 else Tile(16, 256, 4, 3)
+def _dot_tile(kernel: str, columns: int, batch: int) -> Tile | None:
+    """Measured on an H200; None where cuBLAS with a norm before it is faster."""
+    if kernel == "add_linear":
+        return Tile(16, 128, 4, 5) if columns > 4096 and batch <= 32 else Tile(16, 256, 4, 3)
+    if kernel == "norm_swiglu" and batch <= (16 if columns == 2048 else 32):
+        return Tile(64, 64, 4, 5)
+    return None
