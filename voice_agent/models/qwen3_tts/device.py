@@ -235,7 +235,7 @@ class SpeechDevice:
 
     def _capture(self, lane: _Lane, size: Any, made: tuple[Callable[[], None], Any]) -> None:
         work, buffers = made
-        lane.graphs[size] = Captured(work, self.device, lane.pool), buffers
+        lane.graphs[size] = Captured(work, self.device, lane.pool, lane.stream), buffers
 
     def _median(self, lane: _Lane, size: Any) -> float:
         graph, buffers = lane.graphs[size]

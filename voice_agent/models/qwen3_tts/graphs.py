@@ -12,13 +12,19 @@ WARM_UPS = 2  # libraries choose their kernels in the first run; the second must
 
 
 class Captured:
-    """One piece of work with fixed tensors; `replay` launches it on the current stream."""
+    """One piece of work with fixed tensors; `replay` launches it on the current stream.
 
-    def __init__(self, work: Callable[[], None], device: torch.device, pool: Any = None) -> None:
+    Graphs that may run at once must be captured on different streams: cuBLAS has a workspace for each stream, and
+    keeps using that of the capture.
+    """
+
+    def __init__(
+        self, work: Callable[[], None], device: torch.device, pool: Any = None, stream: Any = None
+    ) -> None:
         self._work = work
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
-            self._graph = _capture(work, pool)
+            self._graph = _capture(work, pool, stream or torch.cuda.Stream())
 
     def replay(self) -> None:
         """Do it once more."""
@@ -28,8 +34,7 @@ class Captured:
             self._graph.replay()
 
 
-def _capture(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()
+def _capture(work: Callable[[], None], pool: Any, side: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(WARM_UPS):
