@@ -362,7 +362,7 @@ def _overlap(rig: Rig) -> dict[str, Any]:
             rows.slots[:] = torch.arange(batch)
             ops = TritonOps(pdl=pdl, dot_from=2, tiles=rig.tiles)
             rig.reset()
-            streams = torch.cuda.Stream(priority=-3), torch.cuda.Stream(priority=-5)  # kept by the graphs' kernels
+            streams = torch.cuda.Stream(), torch.cuda.Stream(priority=-3)  # kept by the graphs' kernels
             frame = _inference(
                 lambda o=ops, r=rows: frames.make_frame(o, rig.weights, rig.arena, r), rig, streams[0]
             )

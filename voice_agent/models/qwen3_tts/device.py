@@ -21,7 +21,7 @@ from voice_agent.models.qwen3_tts.model import Model
 from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt, embed
 
 _MEASURED = 5  # replays a size; the median counts
-URGENT, EVERYDAY, LEISURELY = -5, -3, 0  # CUDA stream priorities: first sounds, frames, later chunks
+URGENT, EVERYDAY, LEISURELY = -3, 0, 0  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
 
 
 @dataclass(frozen=True)
