@@ -86,7 +86,7 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def rig(model: Model) -> Iterator[Rig]:
-    yield Rig(model, CyclePolicy(slots=4, ring_frames=32))
+    yield Rig(model, CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000))
 
 
 def expected(model: Model, words: list[str], frames: int, seed: int, voice: str) -> np.ndarray:
@@ -172,7 +172,7 @@ def test_a_voice_or_language_that_is_not_there_is_told(rig: Rig) -> None:
 
 
 def test_an_end_that_never_comes_is_capped_by_the_text(model: Model) -> None:
-    policy = replace(CyclePolicy(slots=4, ring_frames=32), frames_per_text_row=2, spare_frames=3)
+    policy = replace(CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000), frames_per_text_row=2, spare_frames=3)
     endless = replace(model, talker=replace(model.talker, head=model.talker.head.clone()))
     endless.talker.head[CONFIG.talker_config.codec_eos_token_id] = 0.0
     rig = Rig(endless, policy)
