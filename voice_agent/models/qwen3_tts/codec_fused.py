@@ -200,9 +200,9 @@ class FusedLane:
         weight, number = fused.parts["last"]
         self._inputs.setdefault(number, name)
         count = act.shape[0] * act.shape[1]
-        kernels.last_conv[((count + 127) // 128,)](
+        kernels.last_conv[((count + 31) // 32,)](
             buffers.sound, act, fused.histories[number], buffers.rows, weight, codec.last.bias, count, act.shape[1],
-            act.shape[2], 1 << (act.shape[2] - 1).bit_length(), 7, 128, num_warps=4,
+            act.shape[2], 1 << (act.shape[2] - 1).bit_length(), 7, 32, num_warps=4,
         )  # fmt: skip
         self._keep(buffers.rows, batch, frames)
 

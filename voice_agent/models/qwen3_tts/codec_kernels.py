@@ -228,7 +228,7 @@ def last_conv(
     slot = tl.load(rows_ptr + b * 4, mask=real, other=0).to(tl.int64)
     begun = tl.load(rows_ptr + b * 4 + 1, mask=real, other=0) > 0
     total = tl.zeros((BM, CP), tl.float32)
-    for tap in tl.static_range(TAPS):
+    for tap in range(TAPS):
         at = t - (TAPS - 1 - tap)
         place = x_ptr + (m - t + at).to(tl.int64) * C
         place = tl.where(at >= 0, place, history_ptr + (slot * (TAPS - 1) + TAPS - 1 + at) * C)
