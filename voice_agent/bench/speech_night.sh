@@ -4,7 +4,7 @@ set -u
 port=8090
 began=$SECONDS
 stage() { timeout "$1" python3 -m voice_agent.bench.speech_stages --no-sweep --parts "$2" --json "$OUT/$3.json" > "$OUT/$3.txt" 2> "$OUT/$3.err"; echo "== $3 ($((SECONDS - began)) s)"; cat "$OUT/$3.txt"; tail -4 "$OUT/$3.err"; }
-load() { name=$1; shift; timeout 150 python3 -m voice_agent.bench speech --url http://127.0.0.1:$port --force-lengths --length-field max_new_tokens \
+load() { name=$1; shift; timeout 200 python3 -m voice_agent.bench speech --url http://127.0.0.1:$port --force-lengths --length-field max_new_tokens \
   --warm-up 4 --pause 1 --seeds 0 --json "$OUT/$name.json" --note "random 1.7B, one H200, $options" "$@" > "$OUT/$name.txt" 2>&1
   echo "== $name ($((SECONDS - began)) s)"; grep -v "seed " "$OUT/$name.txt" | head -12; }
 

@@ -45,7 +45,7 @@ def cases(sweep: bool) -> list[Case]:
     """All checks: defaults with and without PDL, then the tiles that are to be timed."""
     found = [Case(op, 0, 0, 3, None, pdl) for op in ("attend", "attend16", "input_rows", "choose0", "choose1", "choose15") for pdl in (False, True)]
     for _, kernel, rows, columns in matrices():
-        found += [Case(kernel, rows, columns, batch, None, pdl) for batch in (1, 4, 8, 32) for pdl in (False, True)]
+        found += [Case(kernel, rows, columns, batch, None, pdl) for batch in (1, 2, 4, 8, 32, 64) for pdl in (False, True)]
         if sweep:
             found += [Case(kernel, rows, columns, 1, tile) for tile in TILES if columns % tile[1] == 0 and tile[1] <= columns]
             found += [Case(kernel, rows, columns, batch, tile) for batch in (8, 16, 32, 64) for tile in DOT_TILES]
