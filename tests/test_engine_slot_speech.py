@@ -49,7 +49,9 @@ class LetterText:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    made = build_model(Named(), Named(), CONFIG, CodecConfig(decoder_config=FULL_RATE, encoder_config=CODEC.encoder_config))
+    made = build_model(
+        Named(), Named(), CONFIG, CodecConfig(decoder_config=FULL_RATE, encoder_config=CODEC.encoder_config)
+    )
     return made
 
 
@@ -137,7 +139,9 @@ def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:
     for n in range(4):
         rig.engine.handle(Abort(f"a{n}", 1))
     got = rig.until({f"a{n}" for n in range(4)})
-    assert [messages[-1].reason for messages in got.values() if isinstance(messages[-1], Finished)] == ["aborted"] * 4
+    assert [messages[-1].reason for messages in got.values() if isinstance(messages[-1], Finished)] == [
+        "aborted"
+    ] * 4
     rig.say("after", ["yes"], 3, 1)
     assert isinstance(rig.until({"after"})["after"][-1], Finished)
 
@@ -172,7 +176,9 @@ def test_a_voice_or_language_that_is_not_there_is_told(rig: Rig) -> None:
 
 
 def test_an_end_that_never_comes_is_capped_by_the_text(model: Model) -> None:
-    policy = replace(CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000), frames_per_text_row=2, spare_frames=3)
+    policy = replace(
+        CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000), frames_per_text_row=2, spare_frames=3
+    )
     endless = replace(model, talker=replace(model.talker, head=model.talker.head.clone()))
     endless.talker.head[CONFIG.talker_config.codec_eos_token_id] = 0.0
     rig = Rig(endless, policy)

@@ -42,13 +42,18 @@ def test_ragged_chunks_sound_as_the_plain_codec_makes_them() -> None:
     begun = {0: 0, 2: 0}
     for frames, valid in ((2, (2, 1)), (3, (1, 3)), (1, (1, 1)), (4, (4, 2)), (2, (2, 2))):
         buffers, plain = (new_codec_rows(codec, frames, 2, 3) for _ in range(2))
-        rows = [[slot, first, count, int(first == 0)] for (slot, first), count in zip(begun.items(), valid, strict=True)]
+        rows = [
+            [slot, first, count, int(first == 0)]
+            for (slot, first), count in zip(begun.items(), valid, strict=True)
+        ]
         for made in (buffers, plain):
             made.rows[:] = torch.tensor(rows, dtype=torch.int32)
         lane.step(buffers, frames)
         render(codec, states, arena, plain, frames)
         for row, count in enumerate(valid):
-            got, right = (made.sound[row, : count * DECODER.samples_per_frame].int() for made in (buffers, plain))
+            got, right = (
+                made.sound[row, : count * DECODER.samples_per_frame].int() for made in (buffers, plain)
+            )
             assert int(right.abs().max()) > 100
             assert int((got - right).abs().max()) <= 3, (frames, row)
         begun = {slot: first + count for (slot, first), count in zip(begun.items(), valid, strict=True)}

@@ -47,7 +47,9 @@ async def _serve(options: argparse.Namespace) -> None:
     talker = TalkerOptions(options.family, options.folder, options.voice, extra=options.options)
     limits = EngineLimits(start_s=300.0, queued_requests=4096, queued_results=4096)
     spec = EngineSpec("speech", talker=talker, limits=limits, env={"OMP_NUM_THREADS": "1"})
-    engine = EngineProcess("speech", spec, MonotonicClock(), on_loading=lambda stage: print("loading", stage, flush=True))
+    engine = EngineProcess(
+        "speech", spec, MonotonicClock(), on_loading=lambda stage: print("loading", stage, flush=True)
+    )
     await engine.start()
     route = Route(engine)
     server = await asyncio.start_server(route.connection, "127.0.0.1", options.port)

@@ -80,7 +80,13 @@ def main(argv: Sequence[str]) -> int:
         found["kernels"] = _checks(not options.no_sweep)
         print(f"[{time.monotonic() - began:.0f} s] kernels checked", flush=True)
     rig = _rig(device, found)
-    for name, part in (("tiles", _tiles), ("frames", _frames), ("codec", _codec), ("overlap", _overlap), ("fused", _fused)):
+    for name, part in (
+        ("tiles", _tiles),
+        ("frames", _frames),
+        ("codec", _codec),
+        ("overlap", _overlap),
+        ("fused", _fused),
+    ):
         if name not in parts or (name == "tiles" and options.no_sweep):
             continue
         try:
@@ -190,7 +196,9 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
 def _frames(rig: Rig) -> dict[str, Any]:
     """The frame graph by batch and variant, with its parts, and how far its logits are from the plain way's."""
     table: dict[str, Any] = {}
-    print("frame graph ms: whole, talker, predictor; error: of all 16 logits, codes given, against plain torch in bf16")
+    print(
+        "frame graph ms: whole, talker, predictor; error: of all 16 logits, codes given, against plain torch in bf16"
+    )
     for batch in BATCHES:
         plain = _forced_logits(rig, PlainOps(), batch)
         for name, ops in _variants(rig, batch).items():
@@ -303,9 +311,20 @@ def _fused(rig: Rig) -> dict[str, Any]:
         states, exact = codec.new_state(SLOTS + 1), wide.new_state(SLOTS + 1)
         sounds: list[list[Tensor]] = [[], [], []]
         first = [0, 0]
-        for count, valid in ((2, (2, 1)), (3, (1, 3)), (1, (1, 1)), (8, (8, 5)), (16, (16, 16)), (16, (16, 9)), (4, (3, 4))):
+        for count, valid in (
+            (2, (2, 1)),
+            (3, (1, 3)),
+            (1, (1, 1)),
+            (8, (8, 5)),
+            (16, (16, 16)),
+            (16, (16, 9)),
+            (4, (3, 4)),
+        ):
             made = [new_codec_rows(codec, count, 2, rig.arena.spare) for _ in range(3)]
-            rows = [[slot, begun, some, int(begun == 0)] for slot, begun, some in zip((5, 77), first, valid, strict=True)]
+            rows = [
+                [slot, begun, some, int(begun == 0)]
+                for slot, begun, some in zip((5, 77), first, valid, strict=True)
+            ]
             for buffers in made:
                 buffers.rows.copy_(torch.tensor(rows, dtype=torch.int32))
             lane.step(made[0], count)
@@ -352,7 +371,9 @@ def _codec_graph(rig: Rig, states: Any, count: int, batch: int, stream: Any = No
 def _overlap(rig: Rig) -> dict[str, Any]:
     """Frame cycles with codec launches beside them, and the other way round."""
     table: dict[str, Any] = {}
-    low, high = torch.cuda.Stream.priority_range() if hasattr(torch.cuda.Stream, "priority_range") else (0, -5)
+    low, high = (
+        torch.cuda.Stream.priority_range() if hasattr(torch.cuda.Stream, "priority_range") else (0, -5)
+    )
     print(f"overlap: stream priorities {low}..{high}; frame ms alone -> beside, codec ms alone -> beside")
     with torch.inference_mode():
         states = rig.model.codec.new_state(SLOTS + 1)

@@ -18,7 +18,14 @@ TILES = [
     (4, 512, 4, 1), (8, 512, 4, 1), (8, 1024, 4, 1), (4, 1024, 2, 1), (4, 1024, 4, 1), (4, 2048, 4, 1), (8, 2048, 8, 1),
     (2, 2048, 2, 1), (16, 1024, 8, 1),
 ]  # fmt: skip
-DOT_TILES = [(16, 256, 4, 3), (32, 128, 4, 4), (16, 128, 4, 5), (64, 128, 4, 3), (64, 64, 4, 5), (32, 256, 8, 3)]
+DOT_TILES = [
+    (16, 256, 4, 3),
+    (32, 128, 4, 4),
+    (16, 128, 4, 5),
+    (64, 128, 4, 3),
+    (64, 64, 4, 5),
+    (32, 256, 8, 3),
+]
 WORKERS = 14
 
 
@@ -43,12 +50,26 @@ def matrices() -> list[tuple[str, str, int, int]]:
 
 def cases(sweep: bool) -> list[Case]:
     """All checks: defaults with and without PDL, then the tiles that are to be timed."""
-    found = [Case(op, 0, 0, 3, None, pdl) for op in ("attend", "attend16", "input_rows", "choose0", "choose1", "choose15") for pdl in (False, True)]
+    found = [
+        Case(op, 0, 0, 3, None, pdl)
+        for op in ("attend", "attend16", "input_rows", "choose0", "choose1", "choose15")
+        for pdl in (False, True)
+    ]
     for _, kernel, rows, columns in matrices():
-        found += [Case(kernel, rows, columns, batch, None, pdl) for batch in (1, 2, 4, 8, 32, 64) for pdl in (False, True)]
+        found += [
+            Case(kernel, rows, columns, batch, None, pdl)
+            for batch in (1, 2, 4, 8, 32, 64)
+            for pdl in (False, True)
+        ]
         if sweep:
-            found += [Case(kernel, rows, columns, 1, tile) for tile in TILES if columns % tile[1] == 0 and tile[1] <= columns]
-            found += [Case(kernel, rows, columns, batch, tile) for batch in (8, 16, 32, 64) for tile in DOT_TILES]
+            found += [
+                Case(kernel, rows, columns, 1, tile)
+                for tile in TILES
+                if columns % tile[1] == 0 and tile[1] <= columns
+            ]
+            found += [
+                Case(kernel, rows, columns, batch, tile) for batch in (8, 16, 32, 64) for tile in DOT_TILES
+            ]
     return found
 
 
@@ -169,7 +190,10 @@ def _check_inputs(ops: Any, plain: Any) -> str:
 
     from voice_agent.models.qwen3_tts.frame_parts import Inputs
 
-    tables = [torch.randn(*shape, device="cuda").to(torch.bfloat16) for shape in ((1000, 2048), (3072, 2048), (15, 2048, 2048))]
+    tables = [
+        torch.randn(*shape, device="cuda").to(torch.bfloat16)
+        for shape in ((1000, 2048), (3072, 2048), (15, 2048, 2048))
+    ]
     arena, slots = _arena(), torch.tensor([2, 0, 3], device="cuda", dtype=torch.int32)
     results = [torch.zeros(3, 2048, device="cuda") for _ in range(2)]
     for which, out in zip((ops, plain), results, strict=True):
@@ -197,7 +221,12 @@ def _check_choose(ops: Any, plain: Any, group: int) -> str:
             result = torch.full((3,), 9, device="cuda", dtype=torch.int32)
             ahead = torch.zeros(3, 1024, device="cuda")
             last = group == 15
-            which.choose(logits, slots, arena, Pick(group, 2150, result, None if last else table, None if last else ahead))
+            which.choose(
+                logits,
+                slots,
+                arena,
+                Pick(group, 2150, result, None if last else table, None if last else ahead),
+            )
             places = arena.state[slots.long(), 1].long() if not last else state[slots.long(), 1].long()
             code = arena.codes[slots.long(), places, group]
             told = torch.equal(result, code) if group == 0 else bool((result == 9).all())

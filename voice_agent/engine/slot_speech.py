@@ -153,7 +153,9 @@ class SlotSpeech:
         self._moved_ns = None
         with self._changed:
             if not self._inbox:
-                self._changed.wait(None if due_ns is None else max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S))
+                self._changed.wait(
+                    None if due_ns is None else max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S)
+                )
 
     def _drain(self) -> int:
         """Take every message that came; returns how many."""
@@ -213,7 +215,9 @@ class SlotSpeech:
         if temperature is not None and not 0.0 <= temperature <= 2.0:
             return _failed(speak, "invalid_temperature", "temperature must be from 0 to 2")
         if len(self._replies) >= self._policy.slots + self._policy.waiting_replies:
-            return Failed(speak.request_id, speak.epoch, "busy", "too many replies are spoken", retryable=True)
+            return Failed(
+                speak.request_id, speak.epoch, "busy", "too many replies are spoken", retryable=True
+            )
         return None
 
     def _tell(self, reply: SlotReply, message: SpeakText | SpeakEnd | Abort) -> None:
@@ -247,7 +251,9 @@ class SlotSpeech:
             self._device.append(reply.slot, len(reply.tokens) - len(tokens), tokens)
         if not reply.admitted:
             reply.admitted = True
-            self._scheduler.admit(SpeechRequest(reply.key, reply.speak.latency_first, 0, self._most_frames(reply)), now_ns)
+            self._scheduler.admit(
+                SpeechRequest(reply.key, reply.speak.latency_first, 0, self._most_frames(reply)), now_ns
+            )
         self._scheduler.append(reply.key, spoken, now_ns)
 
     def _most_frames(self, reply: SlotReply) -> int:
@@ -333,7 +339,9 @@ class SlotSpeech:
         del self._replies[reply.key]
         self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
         if why == "broken":
-            self._send(Failed(*reply.key, "invalid_code", "the model gave no code for a frame", retryable=True))
+            self._send(
+                Failed(*reply.key, "invalid_code", "the model gave no code for a frame", retryable=True)
+            )
         elif why in _FAILURES:
             code, text, retryable = _FAILURES[why]
             self._send(Failed(*reply.key, code, text, retryable))

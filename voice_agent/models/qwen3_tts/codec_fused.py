@@ -71,7 +71,9 @@ class FusedCodec:
         self.parts["enter"] = self._conv(codec.enter, 1)
         self.parts["layers"] = [self._layer(layer) for layer in codec.transformer.layers]
         self.parts["into"] = Product(codec.transformer.enter[0].T.contiguous(), codec.transformer.enter[1])
-        self.parts["leave"] = _normed(codec.transformer.leave[0], codec.transformer.norm, codec.transformer.leave[1])
+        self.parts["leave"] = _normed(
+            codec.transformer.leave[0], codec.transformer.norm, codec.transformer.leave[1]
+        )
         columns, stages = 1, []
         for upsample, conv_next in codec.stages:
             up = self._upsample(upsample, columns)
@@ -96,10 +98,14 @@ class FusedCodec:
         last = codec.last
         self.parts["last"] = last.weight[0].T.contiguous(), self._history(last.weight.shape[1], 6, columns)
 
-    def snake(self, snake: Snake, *, repeat: int = 1, raw: bool = True, residual: Tensor | None = None) -> After:
+    def snake(
+        self, snake: Snake, *, repeat: int = 1, raw: bool = True, residual: Tensor | None = None
+    ) -> After:
         """What follows a product whose outputs are so many columns of the Snake's channels."""
         if id(snake) not in self.scales:
-            self.scales[id(snake)] = tuple(s[:, 0].repeat(repeat).contiguous() for s in (snake.a, snake.inverse_b))
+            self.scales[id(snake)] = tuple(
+                s[:, 0].repeat(repeat).contiguous() for s in (snake.a, snake.inverse_b)
+            )
         return After(kernels.SNAKE, self.scales[id(snake)], residual, raw=raw)
 
     # --- repacking ----------------------------------------------------------------------------------------------
@@ -121,7 +127,9 @@ class FusedCodec:
         stride = upsample.stride
         taps = kernel // stride  # the column before comes first
         parts = [upsample.weight[:, :, tap * stride : (tap + 1) * stride] for tap in reversed(range(taps))]
-        weight = torch.cat([part.permute(0, 2, 1).reshape(channels, stride * out) for part in parts]).contiguous()
+        weight = torch.cat(
+            [part.permute(0, 2, 1).reshape(channels, stride * out) for part in parts]
+        ).contiguous()
         number = self._history(channels, taps - 1, per_frame) if taps > 1 else None
         return Product(weight, upsample.bias.repeat(stride).contiguous(), taps, 1, number)
 
@@ -173,13 +181,24 @@ class FusedLane:
             self._inputs.setdefault(number, name)
             normed = call.take(f"normed{index}", columns, up.inputs)
             kernels.depthwise_norm[(x.shape[0] * x.shape[1],)](
-                normed, x, fused.histories[number], buffers.rows, weight, bias, *norm, x.shape[1], x.shape[2], 7
+                normed,
+                x,
+                fused.histories[number],
+                buffers.rows,
+                weight,
+                bias,
+                *norm,
+                x.shape[1],
+                x.shape[2],
+                7,
             )
             wide = call.product(f"wide{index}", widen, normed, "", After(kernels.GELU, raw=False))
             x = call.product(f"next{index}", narrow, wide, "", After(residual=x))
             call.last = f"next{index}"
         blocks = fused.parts["blocks"]
-        act = call.product("widen", fused.parts["widen"], x, call.last, fused.snake(blocks[0][1].snake, raw=False))
+        act = call.product(
+            "widen", fused.parts["widen"], x, call.last, fused.snake(blocks[0][1].snake, raw=False)
+        )
         name = "widen.act"
         for index, (up, block, units) in enumerate(blocks):
             first = fused.snake(units[0][2].first_snake, repeat=block.upsample.stride)
@@ -188,7 +207,9 @@ class FusedLane:
             x, act = (part.view(batch, -1, out) for part in (call.raw, act))
             name = f"up{index}.act"
             for place, (conv, pointwise, unit) in enumerate(units):
-                inner = call.product(f"wide{index}.{place}", conv, act, name, fused.snake(unit.second_snake, raw=False))
+                inner = call.product(
+                    f"wide{index}.{place}", conv, act, name, fused.snake(unit.second_snake, raw=False)
+                )
                 last = place == len(units) - 1
                 following = units[place + 1][2].first_snake if not last else (
                     blocks[index + 1][1].snake if index + 1 < len(blocks) else codec.last_snake
@@ -234,7 +255,13 @@ class FusedLane:
         longest = max(columns for _, columns, _ in fused.fields)
         grid = (len(fused.histories), batch, (widest + _BLOCK_C - 1) // _BLOCK_C)
         kernels.keep_history[grid](
-            self._table, rows, frames, 5, 1 << (longest - 1).bit_length(), _BLOCK_C, _kind(fused.codec.entries.dtype)
+            self._table,
+            rows,
+            frames,
+            5,
+            1 << (longest - 1).bit_length(),
+            _BLOCK_C,
+            _kind(fused.codec.entries.dtype),
         )
 
 
@@ -251,7 +278,9 @@ class _Call:
         lane = self.lane
         if name not in lane._flat:
             like = lane._fused.codec.entries
-            lane._flat[name] = torch.empty(lane._most * columns * channels, dtype=like.dtype, device=like.device)
+            lane._flat[name] = torch.empty(
+                lane._most * columns * channels, dtype=like.dtype, device=like.device
+            )
         shape = (self.batch, self.frames * columns, channels)
         return lane._flat[name][: prod(shape)].view(shape)
 

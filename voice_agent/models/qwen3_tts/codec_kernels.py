@@ -13,7 +13,9 @@ NONE, SNAKE, GELU, SWIGLU = 0, 1, 2, 3
 
 
 @triton.jit(do_not_specialize=["T"])
-def entries(out_ptr, rows_ptr, codes_ptr, table_ptr, T, CODES: tl.constexpr, C: tl.constexpr, RING: tl.constexpr):
+def entries(
+    out_ptr, rows_ptr, codes_ptr, table_ptr, T, CODES: tl.constexpr, C: tl.constexpr, RING: tl.constexpr
+):
     """out [B, T, C]: the sum of each frame's 16 vectors; codes out of range count as the nearest in range."""
     m = tl.program_id(0)
     at = tl.arange(0, C)
@@ -192,7 +194,17 @@ def attend_window(
 
 @triton.jit(do_not_specialize=["T"])
 def depthwise_norm(
-    out_ptr, x_ptr, history_ptr, rows_ptr, w_ptr, bias_ptr, norm_ptr, shift_ptr, T, C: tl.constexpr, TAPS: tl.constexpr
+    out_ptr,
+    x_ptr,
+    history_ptr,
+    rows_ptr,
+    w_ptr,
+    bias_ptr,
+    norm_ptr,
+    shift_ptr,
+    T,
+    C: tl.constexpr,
+    TAPS: tl.constexpr,
 ):
     """out [B, T, C]: a convolution of each channel by itself, then layer norm; w is [TAPS, C]."""
     m = tl.program_id(0)
@@ -216,7 +228,18 @@ def depthwise_norm(
 
 @triton.jit(do_not_specialize=["M", "T"])
 def last_conv(
-    out_ptr, x_ptr, history_ptr, rows_ptr, w_ptr, bias_ptr, M, T, C, CP: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr
+    out_ptr,
+    x_ptr,
+    history_ptr,
+    rows_ptr,
+    w_ptr,
+    bias_ptr,
+    M,
+    T,
+    C,
+    CP: tl.constexpr,
+    TAPS: tl.constexpr,
+    BM: tl.constexpr,
 ):
     """out [B, T] int16: the convolution to one channel, cut to -1..1; w is [TAPS, C]."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -233,7 +256,9 @@ def last_conv(
         place = x_ptr + (m - t + at).to(tl.int64) * C
         place = tl.where(at >= 0, place, history_ptr + (slot * (TAPS - 1) + TAPS - 1 + at) * C)
         known = real & ((at >= 0) | begun)
-        x = tl.load(place[:, None] + c[None, :], mask=known[:, None] & there[None, :], other=0.0).to(tl.float32)
+        x = tl.load(place[:, None] + c[None, :], mask=known[:, None] & there[None, :], other=0.0).to(
+            tl.float32
+        )
         total += x * tl.load(w_ptr + tap * C + c, mask=there, other=0.0).to(tl.float32)[None, :]
     sound = tl.sum(total, 1) + tl.load(bias_ptr).to(tl.float32)
     sound = tl.minimum(tl.maximum(sound, -1.0), 1.0) * 32767.0
@@ -265,7 +290,9 @@ def keep_history(
         at = made + j - columns  # column of this launch, below 0: of the history
         wanted = (j < columns)[:, None] & (c < channels)[None, :]
         fresh = tl.load(
-            x_ptr + (b * T * per_frame + at)[:, None] * channels + c[None, :], mask=wanted & (at >= 0)[:, None], other=0.0
+            x_ptr + (b * T * per_frame + at)[:, None] * channels + c[None, :],
+            mask=wanted & (at >= 0)[:, None],
+            other=0.0,
         )
         mine = history_ptr + slot * columns * channels
         old = tl.load(

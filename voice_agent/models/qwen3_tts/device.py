@@ -21,7 +21,11 @@ from voice_agent.models.qwen3_tts.model import Model
 from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt, embed
 
 _MEASURED = 5  # replays a size; the median counts
-URGENT, EVERYDAY, LEISURELY = -3, 0, 0  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
+URGENT, EVERYDAY, LEISURELY = (
+    -3,
+    0,
+    0,
+)  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,9 @@ class SpeechDevice:
             for language in languages:
                 prompt = build_prompt(self.model.config, Spoken(role, [0]), Manner(voice, language))
                 rows = embed(self.model.talker, self.model.code_predictor, prompt)[: prompt.shared]
-                self.model.talker.prefill(rows[None], self.arena.kv, spare, torch.zeros_like(spare), len(rows))
+                self.model.talker.prefill(
+                    rows[None], self.arena.kv, spare, torch.zeros_like(spare), len(rows)
+                )
                 kv = self.arena.kv[:, self.arena.spare, :, : len(rows)].clone()
                 self._prefixes[(voice, language)] = Prefix(kv, len(rows))
 
@@ -116,7 +122,10 @@ class SpeechDevice:
         for batch in self.sizes.rows:
             self._capture_fastest(batch)
         tell("VoiceBox graphs")
-        for lane, lengths in ((self._urgent, self.sizes.urgent_frames), (self._later, self.sizes.render_frames)):
+        for lane, lengths in (
+            (self._urgent, self.sizes.urgent_frames),
+            (self._later, self.sizes.render_frames),
+        ):
             step = self._codec_step(max(lengths) * max(self.sizes.render_rows))
             for frames in sorted(lengths, reverse=True):
                 for batch in sorted(self.sizes.render_rows, reverse=True):
@@ -134,7 +143,9 @@ class SpeechDevice:
     # --- serving ------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def enter(self, slot: int, voice: tuple[str, str], tokens: list[int], seed: int, temperature: float) -> None:
+    def enter(
+        self, slot: int, voice: tuple[str, str], tokens: list[int], seed: int, temperature: float
+    ) -> None:
         """A slot begins a reply: prefix, state and the text so far, ahead of the next frame graph."""
         prefix = self._prefixes[voice]
         with self._on(self._frames):

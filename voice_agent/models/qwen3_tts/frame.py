@@ -151,7 +151,10 @@ def more_codes(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows, *, sam
         table = None if last else weights.narrow_tables[group]
         if sampling:
             ops.choose(
-                scratch.logits, rows.slots, arena, Pick(group, -1, rows.result, table, None if last else scratch.x)
+                scratch.logits,
+                rows.slots,
+                arena,
+                Pick(group, -1, rows.result, table, None if last else scratch.x),
             )
 
 

@@ -61,7 +61,9 @@ def _products(
                 x = x * tl.load(norm_ptr + at)[None, :].to(tl.float32)
             if BLOCK_K < K:
                 ahead = at + BLOCK_K
-                following = tl.load(w_ptr + rows[:, None] * K + ahead[None, :], mask=ahead[None, :] < K, other=0.0)
+                following = tl.load(
+                    w_ptr + rows[:, None] * K + ahead[None, :], mask=ahead[None, :] < K, other=0.0
+                )
                 wide += w.to(tl.float32)[None, :, :] * x[:, None, :]
                 w = following
             else:
@@ -418,4 +420,6 @@ def choose(
         tl.store(state + 1, tl.where(busy, frame + 1, 0))
     else:
         columns = tl.arange(0, H)
-        tl.store(next_ptr + row * H + columns, tl.load(table_ptr + code.to(tl.int64) * H + columns).to(tl.float32))
+        tl.store(
+            next_ptr + row * H + columns, tl.load(table_ptr + code.to(tl.int64) * H + columns).to(tl.float32)
+        )

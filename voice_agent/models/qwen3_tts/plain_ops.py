@@ -28,7 +28,9 @@ from voice_agent.models.qwen3_tts.transformer import rms_norm, rotate
 class PlainOps:
     """All operations of a frame (see frame_parts.Ops)."""
 
-    def norm_linear(self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    def norm_linear(
+        self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> None:
         """out [B, N] = norm(x [B, K]) @ weight.T + bias."""
         out.copy_(F.linear(rms_norm(x, norm.float(), 1e-6).to(weight.dtype), weight, bias))
 
@@ -46,7 +48,11 @@ class PlainOps:
         """out [B, heads * dim]: the rows' heads normed and turned, keys and values stored, all before them seen."""
         heads, kv_heads, dim = parts.heads, parts.kv_heads, parts.query_norm.shape[0]
         at = parts.places.long() if parts.state is not None else torch.arange(len(qkv), device=qkv.device)
-        known = parts.state[at, POSITION].long() if parts.state is not None else torch.full_like(at, parts.position)
+        known = (
+            parts.state[at, POSITION].long()
+            if parts.state is not None
+            else torch.full_like(at, parts.position)
+        )
         rotation = parts.cos[known][:, None], parts.sin[known][:, None]
         queries, keys, values = qkv.unflatten(-1, (-1, dim)).split([heads, kv_heads, kv_heads], dim=1)
         queries = rotate(rms_norm(queries.float(), parts.query_norm.float(), 1e-6), rotation)
@@ -56,7 +62,9 @@ class PlainOps:
         longest = int(known.max()) + 1 if parts.state is not None else parts.position + 1
         held = parts.kv[at, :, :longest].float()
         mask = (torch.arange(longest, device=qkv.device) <= known[:, None])[:, None, None]
-        held = torch.where(mask[:, 0, 0, None, :, None, None], held, 0.0)  # a broken stream's leftovers times 0 are NaN
+        held = torch.where(
+            mask[:, 0, 0, None, :, None, None], held, 0.0
+        )  # a broken stream's leftovers times 0 are NaN
         out.copy_(attend_rows(queries[:, None], held[:, 0], held[:, 1], mask)[:, 0])
 
     def input_rows(self, out: Tensor, slots: Tensor, arena: Arena, inputs: Inputs) -> None:
@@ -66,7 +74,9 @@ class PlainOps:
         tokens = torch.where(frames < texts, arena.text[slot, frames], inputs.pad).long()
         codes = arena.codes[slot, (frames - 1) % arena.ring].long()
         groups = torch.arange(GROUPS - 1, device=slot.device)
-        spoken = inputs.code_table[codes[:, 0]].float() + inputs.more_tables[groups, codes[:, 1:]].float().sum(1)
+        spoken = inputs.code_table[codes[:, 0]].float() + inputs.more_tables[
+            groups, codes[:, 1:]
+        ].float().sum(1)
         begun = inputs.code_table[inputs.begin].float()
         out.copy_(inputs.text_table[tokens].float() + torch.where(frames[:, None] > 0, spoken, begun))
 

@@ -67,13 +67,20 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model, new_text, role, temperature = _weights(options, device, dtype)
-    sizes = replace(Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length", "fused_codec")})
+    sizes = replace(
+        Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length", "fused_codec")}
+    )
     serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
 
 def ready(  # noqa: PLR0913, PLR0917
-    model: Model, ops: Sequence[Ops], sizes: Sizes, new_text: Callable[[], Text], role: list[int], tell: Callable[[str], None]
+    model: Model,
+    ops: Sequence[Ops],
+    sizes: Sizes,
+    new_text: Callable[[], Text],
+    role: list[int],
+    tell: Callable[[str], None],
 ) -> Serving:
     """A model as it serves; captures everything."""
     config = model.config.talker_config

@@ -39,7 +39,9 @@ class TritonOps:
     cublas_from: int = 10_000
     tiles: dict[tuple[str, int, int, int], Tile | None] = field(default_factory=dict)
 
-    def norm_linear(self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    def norm_linear(
+        self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> None:
         batch, (rows, columns) = len(x), weight.shape
         tile = self._tile("norm_linear", rows, columns, batch)
         if tile is None:
@@ -106,7 +108,9 @@ class TritonOps:
 
     def _normed(self, x: Tensor, norm: Tensor, like: Tensor) -> Tensor:
         out = torch.empty(x.shape, dtype=like.dtype, device=x.device)
-        kernels.rms_norm[(len(x),)](out, x, norm, _EPS, x.shape[1], self.pdl, num_warps=8, launch_pdl=self.pdl)
+        kernels.rms_norm[(len(x),)](
+            out, x, norm, _EPS, x.shape[1], self.pdl, num_warps=8, launch_pdl=self.pdl
+        )
         return out
 
     def _padded(self, batch: int) -> int:
