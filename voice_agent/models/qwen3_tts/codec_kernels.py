@@ -1,8 +1,8 @@
-"""Triton kernels of the codec in channels-last order: a convolution is a matrix product over taps, so is a transposed one.
+"""Triton kernels of the codec, channels last: a convolution is a matrix product over taps, so is a transposed one.
 
 What follows a product (bias, residual, Snake, GELU, SwiGLU, a norm's factor) is done where the sum still lies in
-registers. Columns from before a launch come from the stream's history, found by slot. `rows` [B, 4] int32 is slot, first
-frame, real frames, 1 for a new stream.
+registers. Columns from before a launch come from the stream's history, found by slot. `rows` [B, 4] int32 is slot,
+first frame, real frames, 1 for a new stream.
 """
 # pyright: basic
 
