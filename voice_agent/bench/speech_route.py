@@ -132,7 +132,8 @@ async def _read(reader: asyncio.StreamReader) -> tuple[str, bytes] | None:
 
 def _refuse(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     body = json.dumps({"error": {"message": text}}).encode()
-    head = f"HTTP/1.1 {status} {STATUS[status]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    kind = f"content-type: application/json\r\ncontent-length: {len(body)}"
+    head = f"HTTP/1.1 {status} {STATUS[status]}\r\n{kind}\r\n\r\n"
     writer.write(head.encode() + body)
 
 

@@ -1,4 +1,4 @@
-"""`python -m voice_agent.bench.speech_stages`: the GPU speech engine's stages one by one, on random exact-shape weights.
+"""`python -m voice_agent.bench.speech_stages`: the GPU speech engine's stages one by one, on random weights.
 
 Needs torch, triton, numpy and msgspec, and a GPU; no weights, no server. Checks every Triton kernel against its plain
 twin, then times matrices by tile, the frame graph by batch and variant, the codec by (frames, batch), and both at

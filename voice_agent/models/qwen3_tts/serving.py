@@ -31,7 +31,9 @@ from voice_agent.models.qwen3_tts.stand_in import StandInText
 
 TINY = (
     ModelConfig(
-        TalkerConfig(64, 128, 2, 4, 2, 16, text_hidden_size=16, code_predictor_config=PredictorConfig(32, 64, 1, 4, 2, 8))
+        TalkerConfig(
+            64, 128, 2, 4, 2, 16, text_hidden_size=16, code_predictor_config=PredictorConfig(32, 64, 1, 4, 2, 8)
+        )
     ),
     CodecConfig(
         DecoderConfig(codebook_dim=16, latent_dim=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,

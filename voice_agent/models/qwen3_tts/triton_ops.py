@@ -1,7 +1,7 @@
 """The frame graph's operations by Triton kernels, or by cuBLAS with Triton around it, whichever suits the batch.
 
-Same meaning as plain_ops. Small batches multiply in registers; from `dot_from` rows on they go through tensor cores, by Triton
-or by cuBLAS, whichever was faster for the shape; from `cublas_from` rows on, all by cuBLAS.
+Same meaning as plain_ops. Small batches multiply in registers; from `dot_from` rows on they go through tensor cores,
+by Triton or by cuBLAS, whichever was faster for the shape; from `cublas_from` rows on, all by cuBLAS.
 """
 # pyright: basic
 
