@@ -33,6 +33,7 @@ from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
 from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
+GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
@@ -89,7 +90,7 @@ def model_names(config: Config) -> list[str]:
     chosen = [
         config.recognizer.model if config.recognizer.family != "scripted" else "",
         config.thinker.model if config.thinker.family not in {"scripted", "remote", "vllm"} else "",
-        config.talker.model if config.talker.family != "scripted" else "",
+        config.talker.model if config.talker.family not in {"scripted", "qwen3-tts"} else "",
     ]
     return ["silero-vad", "smart-turn", *(name for name in chosen if name and not _is_path(name))]
 
@@ -142,6 +143,14 @@ def _thinker_folder(config: Config, store: Store) -> str:
     return folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else ""
 
 
+def _talker_folder(config: Config, store: Store) -> str:
+    """Where the Talker's weights lie; Qwen3-TTS checks its own folder, and needs none for random weights."""
+    talker = config.talker
+    if talker.family == "qwen3-tts":
+        return str(Path(talker.model).expanduser())
+    return folder_of(store, talker.model, "talker")
+
+
 def speech_spec(config: Config, store: Store) -> EngineSpec:
     """The process of Talker and VoiceBox."""
     talker = config.talker
@@ -149,13 +158,14 @@ def speech_spec(config: Config, store: Store) -> EngineSpec:
         kind="speech",
         talker=TalkerOptions(
             talker.family,
-            folder_of(store, talker.model, "talker"),
+            _talker_folder(config, store),
             talker.voice,
             talker.threads,
             talker.options,
         ),
         warm_up_text="Hello, how can I help you today?",
         env={"OMP_NUM_THREADS": str(talker.threads), "OPENBLAS_NUM_THREADS": "1"},
+        limits=EngineLimits(start_s=GRAPHS_START_S) if talker.family == "qwen3-tts" else EngineLimits(),
     )
 
 
@@ -210,7 +220,7 @@ def _weights(config: Config, store: Store) -> dict[str, str]:
     """Where each engine's weights lie, as far as they are folders."""
     models: dict[str, tuple[str, Role]] = {
         "thinker": (config.thinker.model, "thinker"),
-        "speech": (config.talker.model, "talker"),
+        "speech": ("" if config.talker.family == "qwen3-tts" else config.talker.model, "talker"),
     }
     devices = {"thinker": config.engines.thinker.devices, "speech": config.engines.speech.devices}
     return {

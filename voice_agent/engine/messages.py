@@ -87,7 +87,10 @@ class Think(Message, frozen=True, tag=True):
 
 
 class Speak(Message, frozen=True, tag=True):
-    """Open a reply's speech; text follows piece by piece as SpeakText, then SpeakEnd."""
+    """Open a reply's speech; text follows piece by piece as SpeakText, then SpeakEnd.
+
+    `most_frames` (0: no limit of its own) and `temperature` (None: the model's) are for voices that sample.
+    """
 
     request_id: str
     epoch: int
@@ -95,6 +98,8 @@ class Speak(Message, frozen=True, tag=True):
     latency_first: bool = True
     speed: float = 1.0
     seed: int = 0
+    most_frames: int = 0
+    temperature: float | None = None
 
 
 class SpeakText(Message, frozen=True, tag=True):

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between
 from voice_agent.engine import families
@@ -33,8 +33,12 @@ from voice_agent.engine.scheduler import Decode, Encode, Pace, SpeechScheduler, 
 from voice_agent.engine.urgency import Key
 from voice_agent.errors import EngineError, UnsupportedLanguage
 
+if TYPE_CHECKING:
+    from voice_agent.engine.slot_speech import SlotSpeech
+
 logger = logging.getLogger(__name__)
 
+SLOT_FAMILY = "qwen3-tts"  # speaks from slots of a device under the cycle scheduler
 MAX_WAITING_CLAUSES = 1_000  # an answer of 512 tokens has some 100; more is a runaway sender
 SLOWEST, FASTEST = 0.25, 4.0
 
@@ -45,10 +49,14 @@ class VoiceBoxBroken(EngineError):
     code = "voicebox_broken"
 
 
-def load(spec: EngineSpec, send: Send, clock: Clock) -> "SpeechEngine":
+def load(spec: EngineSpec, send: Send, clock: Clock) -> "SpeechEngine | SlotSpeech":
     """Load and warm up the voice, with the smallest and the largest window; blocks for seconds."""
     if spec.talker is None:
         raise ValueError("a speech engine needs a talker")
+    if spec.talker.family == SLOT_FAMILY:
+        from voice_agent.engine import slot_speech
+
+        return slot_speech.load(spec, send, clock)
     send(Loading(f"voice ({spec.talker.family})"))
     model = families.load_talker(spec.talker)
     _warm_up(model, spec.talker, spec)

@@ -40,6 +40,10 @@ class GrowingTimes:
         self._given = 0  # words that were given out
         self._at = 0  # frame behind the last of them
 
+    def add(self, words: Sequence[SpokenWord]) -> None:
+        """More words of it came."""
+        self._words.extend(words)
+
     def grown(self, frames: int) -> list[FrameWord]:
         """The words that newly lie within the clause's first `frames`."""
         found: list[FrameWord] = []

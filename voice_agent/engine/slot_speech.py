@@ -1,0 +1,363 @@
+"""The speech engine of slots: one launch thread between messages and the device, under the cycle scheduler.
+
+Messages go into an inbox from the event loop; the thread drains it, looks which launches ended, asks the scheduler what
+is next and launches it. It never waits for the device while anything could be launched. An exception here ends the
+process, and with it every reply: what can go wrong with one reply alone is told by its row's code.
+"""
+
+import gc
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from voice_agent.clock import NS_PER_S, Clock, ms_between
+from voice_agent.engine.costs import Costs
+from voice_agent.engine.cycles import CycleScheduler
+from voice_agent.engine.lanes import Send
+from voice_agent.engine.launches import Cycle, Ending, Frames, Render
+from voice_agent.engine.messages import (
+    Abort,
+    Failed,
+    Finished,
+    Loading,
+    Speak,
+    SpeakEnd,
+    SpeakText,
+    ToEngine,
+)
+from voice_agent.engine.runtime import EngineSpec
+from voice_agent.engine.slot_reply import SlotReply, SoundShape
+from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
+from voice_agent.engine.urgency import Key
+from voice_agent.engine.word_times import GrowingTimes
+from voice_agent.models.qwen3_tts.config import RATE_HZ
+from voice_agent.models.qwen3_tts.device import Launch
+from voice_agent.models.qwen3_tts.serving import Serving, serve
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 20e-6  # between looks at launches in flight
+FRAMES_PER_LETTER = 0.85  # about 15 letters a second at 12.5 frames
+BROKEN = -1
+_ENDINGS = {"stop": "stop", "length": "length", "runaway": "length", "aborted": "aborted"}
+_FAILURES = {
+    "busy": ("busy", "too many replies are spoken", True),
+    "text_stalled": ("text_stalled", "no more text of this reply came", False),
+}
+
+
+def load(spec: EngineSpec, send: Send, clock: Clock) -> "SlotSpeech":
+    """Load weights, capture every graph; blocks for a minute."""
+    if spec.talker is None:
+        raise ValueError("a speech engine needs a talker")
+    send(Loading(f"voice ({spec.talker.family})"))
+    serving = serve(spec.talker, lambda stage: send(Loading(stage)))
+    return SlotSpeech(serving, spec, send, clock)
+
+
+@dataclass(eq=False)
+class _Counts:
+    """What operators and benches want to know."""
+
+    frames: int = 0
+    rows: int = 0
+    renders: int = 0
+    frame_ms: float = 0.0
+    render_ms: float = 0.0
+    ended: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class SlotSpeech:
+    """See child.Engine. `handle` may be called from any thread and never waits."""
+
+    def __init__(
+        self, serving: Serving, spec: EngineSpec, send: Send, clock: Clock, policy: CyclePolicy | None = None
+    ) -> None:
+        self._serving = serving
+        self._device = serving.device
+        self._spec = spec
+        self._send = send
+        self._clock = clock
+        sizes = self._device.sizes
+        self._policy = policy or CyclePolicy(slots=sizes.slots)
+        self._scheduler = CycleScheduler(self._policy, Costs(*self._device.measure()))
+        self._shape = SoundShape(RATE_HZ, self._device.samples_per_frame)
+        self._replies: dict[Key, SlotReply] = {}
+        self._launched: list[Launch] = []
+        self._inbox: deque[ToEngine] = deque()
+        self._changed = threading.Condition()
+        self._moved_ns: int | None = None
+        self.counts = _Counts()
+        threading.Thread(target=self._run, name="speech slots", daemon=True).start()
+
+    @property
+    def describe(self) -> dict[str, Any]:
+        """The voices, and what is captured."""
+        return {
+            "talker": self._spec.talker and self._spec.talker.family,
+            "voices": list(self._serving.voices),
+            "languages": list(self._serving.languages),
+            "rate_hz": RATE_HZ,
+            "samples_per_frame": self._shape.samples_per_frame,
+            "slots": self._device.sizes.slots,
+            "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
+            "frame_ms": {
+                str(size): round(self._scheduler.costs.frame_ms(size), 2) for size in self._device.sizes.rows
+            },
+        }
+
+    async def warm_up(self) -> None:
+        """Nothing: `load` captured and measured everything."""
+
+    def handle(self, message: ToEngine) -> None:
+        """Put it where the launch thread finds it."""
+        self._inbox.append(message)
+        with self._changed:
+            self._changed.notify()
+
+    def in_flight(self) -> list[str]:
+        """Ids of replies that have not ended."""
+        return [request_id for request_id, _ in list(self._replies)]
+
+    def busy_ms(self) -> float:
+        """How long nothing has ended although something is in flight."""
+        moved_ns = self._moved_ns
+        return 0.0 if moved_ns is None else ms_between(moved_ns, self._clock.now_ns())
+
+    # --- the launch thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # what a reply holds has no cycles; a collection would cost a frame
+        due_ns: int | None = None
+        while True:
+            changed = self._drain() + self._settle()
+            now_ns = self._clock.now_ns()
+            if changed or (due_ns is not None and now_ns >= due_ns):
+                self._launch(self._scheduler.plan(now_ns))
+                for ending in self._scheduler.endings():
+                    self._end(ending)
+                due_ns = self._scheduler.wake_ns(self._clock.now_ns())
+            self._rest(due_ns)
+
+    def _rest(self, due_ns: int | None) -> None:
+        if self._inbox:
+            return
+        if self._launched:
+            time.sleep(POLL_S)
+            return
+        self._moved_ns = None
+        with self._changed:
+            if not self._inbox:
+                self._changed.wait(
+                    None if due_ns is None else max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S)
+                )
+
+    def _drain(self) -> int:
+        """Take every message that came; returns how many."""
+        count = 0
+        while self._inbox:
+            self._take(self._inbox.popleft())
+            count += 1
+        return count
+
+    def _settle(self) -> int:
+        """Tell the scheduler what ended; returns how much did."""
+        ended = [launch for launch in self._launched if launch.done()]
+        if not ended:
+            return 0
+        self._launched = [launch for launch in self._launched if launch not in ended]
+        self._moved_ns = self._clock.now_ns()
+        for launch in sorted(ended, key=lambda launch: isinstance(launch.what, Frames)):  # sound leaves first
+            if isinstance(launch.what, Frames):
+                self._frames_ended(launch, launch.what)
+            else:
+                self._render_ended(launch, launch.what)
+        return len(ended)
+
+    # --- messages -----------------------------------------------------------------------------------------------
+
+    def _take(self, message: ToEngine) -> None:
+        match message:
+            case Speak():
+                self._open(message)
+            case SpeakText() | SpeakEnd() | Abort():
+                reply = self._replies.get((message.request_id, message.epoch))
+                if reply is not None and not reply.failed:
+                    self._tell(reply, message)
+            case _:
+                logger.warning("a speech engine cannot do %s", type(message).__name__)
+
+    def _open(self, speak: Speak) -> None:
+        for held in [held for held in self._replies.values() if held.speak.request_id == speak.request_id]:
+            if held.speak.epoch >= speak.epoch:
+                self._send(Finished(speak.request_id, speak.epoch, "aborted"))
+                return
+            self._stop(held, "aborted")
+        refusal = self._refusal(speak)
+        if refusal is not None:
+            self._send(refusal)
+            return
+        times = GrowingTimes([], FRAMES_PER_LETTER)
+        reply = SlotReply(speak, self._shape, self._serving.new_text(), times, self._clock.now_ns())
+        self._replies[reply.key] = reply
+
+    def _refusal(self, speak: Speak) -> Failed | None:
+        names, temperature = self._serving.voices, speak.temperature
+        if speak.voice and speak.voice not in names:
+            return _failed(speak, "unknown_voice", f"no voice {speak.voice!r}; there are {', '.join(names)}")
+        if speak.speed != 1.0:
+            return _failed(speak, "invalid_speed", "this voice speaks at speed 1 only")
+        if temperature is not None and not 0.0 <= temperature <= 2.0:
+            return _failed(speak, "invalid_temperature", "temperature must be from 0 to 2")
+        if len(self._replies) >= self._policy.slots + self._policy.waiting_replies:
+            return Failed(
+                speak.request_id, speak.epoch, "busy", "too many replies are spoken", retryable=True
+            )
+        return None
+
+    def _tell(self, reply: SlotReply, message: SpeakText | SpeakEnd | Abort) -> None:
+        match message:
+            case Abort():
+                self._stop(reply, "aborted")
+            case SpeakEnd() if not reply.ended:
+                self._add(reply, reply.close_text(self._serving.end_token))
+                if reply.admitted:
+                    self._scheduler.ended(reply.key, self._clock.now_ns())
+                else:
+                    self._finish(reply, "stop")
+            case SpeakText() if reply.ended:
+                logger.warning("a clause came after the end of its reply")
+            case SpeakText() if message.language.partition("-")[0].lower() not in self._serving.languages:
+                text = f"this voice speaks {', '.join(self._serving.languages)}, not {message.language}"
+                self._send(Failed(*reply.key, "unsupported_language", text, final=False))
+            case SpeakText():
+                reply.language = reply.language or message.language.partition("-")[0].lower()
+                reply.first_text_ns = reply.first_text_ns or self._clock.now_ns()
+                self._add(reply, reply.add_words(message.words))
+            case _:
+                pass
+
+    def _add(self, reply: SlotReply, tokens: list[int]) -> None:
+        """More tokens: onto the device if it has a slot, and told to the scheduler, which admits at the first."""
+        if not tokens:
+            return
+        now_ns, spoken = self._clock.now_ns(), len(tokens) - (1 if reply.ended else 0)
+        if reply.slot is not None:
+            self._device.append(reply.slot, len(reply.tokens) - len(tokens), tokens)
+        if not reply.admitted:
+            reply.admitted = True
+            self._scheduler.admit(
+                SpeechRequest(reply.key, reply.speak.latency_first, 0, self._most_frames(reply)), now_ns
+            )
+        self._scheduler.append(reply.key, spoken, now_ns)
+
+    def _most_frames(self, reply: SlotReply) -> int:
+        room = self._device.sizes.length - 16  # rows of a prefix
+        return min(room, reply.speak.most_frames or room)
+
+    # --- launches -----------------------------------------------------------------------------------------------
+
+    def _launch(self, cycle: Cycle) -> None:
+        for render in cycle.renders:
+            rows = [[row.slot, row.first_frame, row.frames, int(row.first_frame == 0)] for row in render.rows]
+            self._in_flight(self._device.render(render, render.bucket, rows, urgent=render.first_sound))
+        if cycle.frames is not None:
+            for row in cycle.frames.rows:
+                if row.frame == 0:
+                    self._enter(self._replies[row.key], row.slot)
+            slots = [row.slot for row in cycle.frames.rows]
+            self._in_flight(self._device.make_frames(cycle.frames, cycle.frames.bucket, slots))
+
+    def _in_flight(self, launch: Launch) -> None:
+        self._moved_ns = self._moved_ns or self._clock.now_ns()
+        self._launched.append(launch)
+
+    def _enter(self, reply: SlotReply, slot: int) -> None:
+        reply.slot = slot
+        speak = reply.speak
+        voice = speak.voice or (self._spec.talker and self._spec.talker.voice) or self._serving.voices[0]
+        temperature = self._serving.temperature if speak.temperature is None else speak.temperature
+        self._device.enter(slot, (voice, reply.language), reply.tokens, speak.seed, temperature)
+
+    def _frames_ended(self, launch: Launch, frames: Frames) -> None:
+        now_ns, took_ms = self._clock.now_ns(), launch.took_ms()
+        codes: list[int] = launch.answer.tolist()
+        rows = list(zip(frames.rows, codes, strict=False))
+        for row, code in rows:
+            if code == BROKEN:
+                self._break(row.key)
+        stopped = [row.key for row, code in rows if code == self._serving.end_code]
+        self._scheduler.frames_done(frames, now_ns, took_ms, stopped)
+        self.counts.frames += 1
+        self.counts.rows += len(frames.rows)
+        self.counts.frame_ms += took_ms
+
+    def _render_ended(self, launch: Launch, render: Render) -> None:
+        sounds, heard_ms = launch.answer.numpy(), dict[Key, float]()
+        for place, row in enumerate(render.rows):
+            reply = self._replies.get(row.key)
+            if reply is None or reply.failed:
+                continue
+            chunk = reply.sound(sounds[place, : row.frames * self._shape.samples_per_frame], row.frames)
+            heard_ms[row.key] = 0.0
+            if chunk is not None:
+                self._send(chunk)
+                heard_ms[row.key] = len(chunk.pcm) / 2 / RATE_HZ * 1e3
+                reply.first_sound_ns = reply.first_sound_ns or self._clock.now_ns()
+        took_ms = launch.took_ms()
+        self._scheduler.render_done(render, self._clock.now_ns(), took_ms, heard_ms)
+        self.counts.renders += 1
+        self.counts.render_ms += took_ms
+
+    # --- endings ------------------------------------------------------------------------------------------------
+
+    def _stop(self, reply: SlotReply, why: str) -> None:
+        """Nothing more is launched for it; it ends when what is in flight has."""
+        if reply.admitted:
+            self._scheduler.cancel(reply.key, why)
+        else:
+            self._finish(reply, why)
+
+    def _break(self, key: Key) -> None:
+        reply = self._replies.get(key)
+        if reply is not None and not reply.failed:
+            reply.failed = True
+            self._scheduler.cancel(key, "broken")
+
+    def _end(self, ending: Ending) -> None:
+        reply = self._replies.get(ending.key)
+        if reply is not None:
+            self._finish(reply, ending.why)
+
+    def _finish(self, reply: SlotReply, why: str) -> None:
+        """Its last message; the slot is the scheduler's again."""
+        del self._replies[reply.key]
+        self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
+        if why == "broken":
+            self._send(
+                Failed(*reply.key, "invalid_code", "the model gave no code for a frame", retryable=True)
+            )
+        elif why in _FAILURES:
+            code, text, retryable = _FAILURES[why]
+            self._send(Failed(*reply.key, code, text, retryable))
+        else:
+            if why != "aborted" and (rest := reply.rest()) is not None:
+                self._send(rest)
+            if why == "runaway":
+                logger.warning("a reply had no end of speech within %d frames", reply.frames)
+            self._send(Finished(*reply.key, _ENDINGS[why], timings_ms=self._timings(reply)))
+
+    def _timings(self, reply: SlotReply) -> dict[str, float]:
+        timings_ms = {"total": ms_between(reply.opened_ns, self._clock.now_ns())}
+        if reply.first_text_ns is not None and reply.first_sound_ns is not None:
+            timings_ms["first_sound"] = ms_between(reply.first_text_ns, reply.first_sound_ns)
+        return timings_ms
+
+
+def _failed(speak: Speak, code: str, text: str) -> Failed:
+    return Failed(speak.request_id, speak.epoch, code, text)

@@ -1,0 +1,268 @@
+"""Talker, Code Predictor and codec over slots, as launches on streams: what the launch thread drives.
+
+On a GPU every size is a captured graph, frames and codec run on streams of their own, answers come into pinned memory
+behind an event; the host never waits. On a CPU the same calls run at once. Knows no request and no deadline.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from voice_agent.models.qwen3_tts.arena import Arena, Start, new_arena
+from voice_agent.models.qwen3_tts.codec_slots import CodecRows, new_codec_rows, render
+from voice_agent.models.qwen3_tts.config import SAMPLES_PER_FRAME
+from voice_agent.models.qwen3_tts.frame import FrameWeights, Rows, frame_weights, make_frame, new_rows
+from voice_agent.models.qwen3_tts.frame_parts import Ops
+from voice_agent.models.qwen3_tts.graphs import Captured
+from voice_agent.models.qwen3_tts.model import Model
+from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt, embed
+
+_MEASURED = 5  # replays a size; the median counts
+URGENT, EVERYDAY, LEISURELY = (
+    -3,
+    0,
+    0,
+)  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is laid out and captured. `ring` leaves room for a chunk in the codec beside all frames a slot may hold."""
+
+    slots: int = 128
+    length: int = 1_536  # rows of text and frames a slot holds: two minutes
+    ring: int = 96
+    rows: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    render_frames: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+    render_rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    urgent_frames: tuple[int, ...] = (1, 2, 3, 4)
+    fused_codec: bool = False  # by Triton kernels: a tenth of the launches
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Keys and values that depend on voice and language alone, [layers, 2, rows, heads, dim]."""
+
+    kv: Tensor
+    rows: int
+
+
+@dataclass(eq=False)
+class Launch:
+    """Something on its way; `answer` may be read once `done`."""
+
+    what: Any
+    answer: Tensor
+    began: Any = None
+    ended: Any = None
+
+    def done(self) -> bool:
+        """Whether the device is through with it."""
+        return self.ended is None or self.ended.query()
+
+    def took_ms(self) -> float:
+        """From when its stream came to it."""
+        return 0.0 if self.ended is None else self.began.elapsed_time(self.ended)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A stream and the graphs on it."""
+
+    stream: Any
+    pool: Any = None
+    graphs: dict[Any, tuple[Captured, Any]] = field(default_factory=dict[Any, tuple[Captured, Any]])
+
+
+class SpeechDevice:
+    """Slots on one device; one thread may call it."""
+
+    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes) -> None:
+        self.model = model
+        self.sizes = sizes
+        self._ops = ops
+        self._fused: Any = None
+        self.chosen: dict[int, list[float]] = {}  # ms of each set of operations, by batch
+        self.device = model.talker.norm.device
+        with torch.inference_mode():
+            self._weights: FrameWeights = frame_weights(model, sizes.length)
+            self.arena: Arena = new_arena(
+                model.talker.config, sizes.slots, sizes.length, sizes.ring, model.talker.norm
+            )
+            self._states = model.codec.new_state(sizes.slots + 1)
+        self._prefixes: dict[tuple[str, str], Prefix] = {}
+        self._frames, self._urgent, self._later = (
+            self._lane(priority) for priority in (EVERYDAY, URGENT, LEISURELY)
+        )
+        self.samples_per_frame = model.codec.config.samples_per_frame or SAMPLES_PER_FRAME
+
+    # --- before serving -----------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def prepare_prefixes(self, role: list[int], voices: Sequence[str], languages: Sequence[str]) -> None:
+        """Prefill every voice in every language once."""
+        spare = torch.tensor([self.arena.spare], device=self.device)
+        for voice in voices:
+            for language in languages:
+                prompt = build_prompt(self.model.config, Spoken(role, [0]), Manner(voice, language))
+                rows = embed(self.model.talker, self.model.code_predictor, prompt)[: prompt.shared]
+                self.model.talker.prefill(
+                    rows[None], self.arena.kv, spare, torch.zeros_like(spare), len(rows)
+                )
+                kv = self.arena.kv[:, self.arena.spare, :, : len(rows)].clone()
+                self._prefixes[(voice, language)] = Prefix(kv, len(rows))
+
+    @torch.inference_mode()
+    def capture(self, tell: Callable[[str], None]) -> None:
+        """Warm and capture every size; afterwards nothing is compiled, chosen or allocated."""
+        tell("frame graphs")
+        for batch in self.sizes.rows:
+            self._capture_fastest(batch)
+        tell("VoiceBox graphs")
+        for lane, lengths in (
+            (self._urgent, self.sizes.urgent_frames),
+            (self._later, self.sizes.render_frames),
+        ):
+            step = self._codec_step(max(lengths) * max(self.sizes.render_rows))
+            for frames in sorted(lengths, reverse=True):
+                for batch in sorted(self.sizes.render_rows, reverse=True):
+                    self._capture(lane, (frames, batch), self._render_work(step, frames, batch))
+        self._reset_spare()
+
+    @torch.inference_mode()
+    def measure(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
+        """Median ms of every frame graph and every codec graph, alone on the device."""
+        frames = {size: self._median(self._frames, size) for size in self._frames.graphs}
+        renders = {size: self._median(self._later, size) for size in self._later.graphs}
+        self._reset_spare()
+        return frames, renders
+
+    # --- serving ------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def enter(
+        self, slot: int, voice: tuple[str, str], tokens: list[int], seed: int, temperature: float
+    ) -> None:
+        """A slot begins a reply: prefix, state and the text so far, ahead of the next frame graph."""
+        prefix = self._prefixes[voice]
+        with self._on(self._frames):
+            self.arena.kv[:, slot, :, : prefix.rows].copy_(prefix.kv)
+            self._text(slot, 0, tokens)
+            start = Start(prefix.rows, len(tokens), seed, temperature)
+            self.arena.state[slot].copy_(self._up(start.words()), non_blocking=True)
+
+    @torch.inference_mode()
+    def append(self, slot: int, known: int, tokens: list[int]) -> None:
+        """More text of a reply that has `known` tokens already."""
+        with self._on(self._frames):
+            self._text(slot, known, tokens)
+            self.arena.state[slot, 2:3].copy_(self._up([known + len(tokens)]), non_blocking=True)
+
+    @torch.inference_mode()
+    def make_frames(self, what: Any, bucket: int, slots: list[int]) -> Launch:
+        """One replay of the frame graph; the answer is each row's first code, -1 for a broken row."""
+        graph, rows = self._frames.graphs[bucket]
+        padded = slots + [self.arena.spare] * (bucket - len(slots))
+        with self._on(self._frames):
+            rows.slots.copy_(self._up(padded), non_blocking=True)
+            return self._launch(graph, what, rows.result)
+
+    @torch.inference_mode()
+    def render(self, what: Any, bucket: tuple[int, int], rows: list[list[int]], *, urgent: bool) -> Launch:
+        """One replay of a codec graph over (slot, first frame, frames, new) rows; the answer is int16 [B, T * 1920]."""
+        lane = self._urgent if urgent and bucket in self._urgent.graphs else self._later
+        graph, buffers = lane.graphs[bucket]
+        padded = rows + [[self.arena.spare, 0, 1, 1]] * (bucket[1] - len(rows))
+        with self._on(lane):
+            buffers.rows.copy_(self._up(padded), non_blocking=True)
+            return self._launch(graph, what, buffers.sound)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _text(self, slot: int, at: int, tokens: list[int]) -> None:
+        tokens = tokens[: self.arena.text.shape[1] - at]
+        if tokens:
+            self.arena.text[slot, at : at + len(tokens)].copy_(self._up(tokens), non_blocking=True)
+
+    def _up(self, values: list[Any]) -> Tensor:
+        """Where a copy to the device may start from without waiting."""
+        return torch.tensor(values, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+
+    def _launch(self, graph: Captured, what: Any, answer: Tensor) -> Launch:
+        if self.device.type != "cuda":
+            graph.replay()
+            return Launch(what, answer.clone())
+        launch = Launch(what, torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True))
+        launch.began, launch.ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        launch.began.record()
+        graph.replay()
+        launch.answer.copy_(answer, non_blocking=True)
+        launch.ended.record()
+        return launch
+
+    def _lane(self, priority: int) -> _Lane:
+        if self.device.type != "cuda":
+            return _Lane(None)
+        return _Lane(torch.cuda.Stream(priority=priority), torch.cuda.graph_pool_handle())
+
+    def _on(self, lane: _Lane) -> Any:
+        return torch.cuda.stream(lane.stream)  # None is allowed and changes nothing
+
+    def _capture_fastest(self, batch: int) -> None:
+        """Which operations suit a batch depends on the device: capture all that are offered, keep the fastest."""
+        tried: list[tuple[float, int, tuple[Captured, Any]]] = []
+        for number, ops in enumerate(self._ops):
+            self._capture(self._frames, batch, self._frame_work(ops, batch))
+            ms = self._median(self._frames, batch) if len(self._ops) > 1 else 0.0
+            tried.append((ms, number, self._frames.graphs[batch]))
+        best = min(tried, key=lambda one: one[:2])
+        self._frames.graphs[batch] = best[2]
+        self.chosen[batch] = [round(ms, 3) for ms, _, _ in tried]
+
+    def _frame_work(self, ops: Ops, batch: int) -> tuple[Callable[[], None], Rows]:
+        rows = new_rows(self._weights, batch, self.arena.spare)
+        return lambda: make_frame(ops, self._weights, self.arena, rows), rows
+
+    def _codec_step(self, most: int) -> Callable[[CodecRows, int], None]:
+        """The codec for launches of up to so many frames in all, with its states."""
+        codec = self.model.codec
+        if not self.sizes.fused_codec:
+            states = self._states
+            return lambda buffers, frames: render(codec, states, self.arena, buffers, frames)
+        from voice_agent.models.qwen3_tts.codec_fused import FusedCodec, FusedLane
+
+        if self._fused is None:
+            self._fused = FusedCodec(codec, self.sizes.slots)
+        return FusedLane(self._fused, self.arena, most).step
+
+    def _render_work(
+        self, step: Callable[[CodecRows, int], None], frames: int, batch: int
+    ) -> tuple[Callable[[], None], CodecRows]:
+        buffers = new_codec_rows(self.model.codec, frames, batch, self.arena.spare)
+        return lambda: step(buffers, frames), buffers
+
+    def _capture(self, lane: _Lane, size: Any, made: tuple[Callable[[], None], Any]) -> None:
+        work, buffers = made
+        lane.graphs[size] = Captured(work, self.device, lane.pool, lane.stream), buffers
+
+    def _median(self, lane: _Lane, size: Any) -> float:
+        graph, buffers = lane.graphs[size]
+        answer = buffers.result if isinstance(buffers, Rows) else buffers.sound
+        if self.device.type != "cuda":
+            return 1.0
+        spans: list[float] = []
+        with self._on(lane):
+            graph.replay()
+            for _ in range(_MEASURED):
+                launch = self._launch(graph, None, answer)
+                lane.stream.synchronize()
+                spans.append(launch.took_ms())
+        return sorted(spans)[_MEASURED // 2]
+
+    def _reset_spare(self) -> None:
+        self.arena.state[self.arena.spare] = torch.tensor(Start(0, 0, 0).words(), dtype=torch.int32)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
