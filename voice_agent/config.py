@@ -116,7 +116,9 @@ class ThinkerConfig:
 class TalkerConfig:
     """Text to speech: Talker and VoiceBox."""
 
-    family: str = setting("Model family: piper, kokoro, qwen3-tts (GPU) or scripted (a tone for each word).", "piper")
+    family: str = setting(
+        "Model family: piper, kokoro, qwen3-tts (GPU) or scripted (a tone for each word).", "piper"
+    )
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
     voice: str = setting("Voice within the model; empty takes its first.", "")
     threads: int = setting("CPU threads.", 1)
