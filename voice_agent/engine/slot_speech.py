@@ -40,6 +40,7 @@ from voice_agent.models.qwen3_tts.serving import Serving, serve
 logger = logging.getLogger(__name__)
 
 POLL_S = 20e-6  # between looks at launches in flight
+COLLECT_NS = 60 * NS_PER_S
 FRAMES_PER_LETTER = 0.85  # about 15 letters a second at 12.5 frames
 BROKEN = -1
 _ENDINGS = {"stop": "stop", "length": "length", "runaway": "length", "aborted": "aborted"}
@@ -90,6 +91,7 @@ class SlotSpeech:
         self._inbox: deque[ToEngine] = deque()
         self._changed = threading.Condition()
         self._moved_ns: int | None = None
+        self._collected_ns = clock.now_ns()
         self.counts = _Counts()
         threading.Thread(target=self._run, name="speech slots", daemon=True).start()
 
@@ -151,11 +153,19 @@ class SlotSpeech:
             time.sleep(POLL_S)
             return
         self._moved_ns = None
+        self._collect()
         with self._changed:
             if not self._inbox:
                 self._changed.wait(
                     None if due_ns is None else max(0.0, (due_ns - self._clock.now_ns()) / NS_PER_S)
                 )
+
+    def _collect(self) -> None:
+        """Automatic collection is off; idle moments do it, seldom."""
+        now_ns = self._clock.now_ns()
+        if not self._replies and now_ns - self._collected_ns > COLLECT_NS:
+            gc.collect()
+            self._collected_ns = now_ns
 
     def _drain(self) -> int:
         """Take every message that came; returns how many."""

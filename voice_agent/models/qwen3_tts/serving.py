@@ -69,9 +69,10 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model, new_text, role, temperature = _weights(options, device, dtype)
-    sizes = replace(
-        Sizes(), **{k: v for k, v in options.extra.items() if k in ("slots", "length", "fused_codec")}
-    )
+    told = {
+        name: value for name, value in options.extra.items() if name in ("slots", "length", "fused_codec")
+    }
+    sizes = replace(Sizes(fused_codec=device.type == "cuda"), **told)
     serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
