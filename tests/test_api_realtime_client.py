@@ -306,6 +306,14 @@ def test_receive_never_raises_over_a_socket_in_the_beta_spelling(kind: str, rest
     assert dialect.write(wire.opening())[0]["session"]["modalities"] in (["text", "audio"], ["text"])
 
 
+@pytest.mark.parametrize("audio", [None, 3, "x", {"output": None}, {"output": []}])
+def test_beta_and_ga_spelling_mixed_in_one_session_is_no_crash(audio: Any) -> None:
+    wire = RealtimeProtocol("s", "m", SETTINGS, Transport(ReplyEncoder, sees=True))
+    event = {"type": "session.update", "session": {"audio": audio, "output_audio_format": "pcm16"}}
+    commands = wire.receive(json.dumps(event), Beta().read)
+    assert bool(commands) != bool(wire.events_to_send())
+
+
 def test_a_refused_item_is_forgotten_and_its_error_names_the_clients_event() -> None:
     protocol = RealtimeProtocol("s", "m", SessionSettings("", "v"))
     for number in range(200):

@@ -132,9 +132,14 @@ def _param(param: str | None) -> str | None:
 
 
 def _put(tree: Json, path: str, value: Any) -> None:
+    """Put a value at a path; where the client put something else than an object on the way, that stays to be refused."""
     *parents, last = path.split(".")
     for key in parents:
-        tree = tree.setdefault(key, {})
+        if tree.get(key) is None:
+            tree[key] = {}
+        if not isinstance(tree[key], dict):
+            return
+        tree = tree[key]
     tree[last] = value
 
 
