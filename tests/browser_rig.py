@@ -92,7 +92,8 @@ PERSON = """() => {
 # keeps what the page plays, sample for sample
 LISTEN = """() => {
   const track = document.getElementById('speaker').srcObject.getAudioTracks()[0].clone();
-  const reader = new MediaStreamTrackProcessor({ track }).readable.getReader();
+  const maxBufferSize = 2000; // 20 s: the page's thread may be busy, the sound goes on
+  const reader = new MediaStreamTrackProcessor({ track, maxBufferSize }).readable.getReader();
   window.heardSound = [];
   (async () => {
     for (;;) {

@@ -144,8 +144,8 @@ def chunks_of(given: list[Result]) -> list[SpeechChunk]:
     return [result for result in given if isinstance(result, SpeechChunk)]
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for something that another process or thread brings about."""
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something that another process or thread brings about; how soon it must come is the test's to say."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.01)

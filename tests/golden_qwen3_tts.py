@@ -211,5 +211,5 @@ if __name__ == "__main__":
     tokens(answers)
     cloning(answers)
     DATA.parent.mkdir(exist_ok=True)
-    np.savez_compressed(DATA, **answers)
+    np.savez_compressed(DATA, allow_pickle=False, **answers)
     print(DATA.name, DATA.stat().st_size, "bytes")

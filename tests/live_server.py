@@ -20,7 +20,7 @@ class LiveServer:
 
     url: str
     process: subprocess.Popen[str]
-    lines: list[str] = field(default_factory=list[str])
+    lines: list[str] = field(default_factory=list[str], repr=False)
 
 
 @contextmanager

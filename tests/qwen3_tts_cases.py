@@ -25,11 +25,7 @@ class Case:
     clone: bool = False
     reference_text: list[int] = field(default_factory=list[int])
     reference_frames: int = 0
-<<<<<<< HEAD
-    most_frames: int = 16
-=======
     most_frames: int = 9
->>>>>>> main
 
     def template(self) -> list[int]:
         return [*ROLE, *self.text, *TAIL]

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from voice_agent.api.realtime import RealtimeProtocol
+from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.events import (
     SessionCommand,
     SessionEvent,
@@ -19,8 +19,8 @@ TOOL = {"type": "function", "name": "clock", "description": "The time.", "parame
 WANT_TRANSCRIPTS = {"type": "realtime", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}
 
 
-def protocol() -> RealtimeProtocol:
-    return RealtimeProtocol("sess_1", "voice-agent", SETTINGS)
+def protocol(transport: Transport | None = None) -> RealtimeProtocol:
+    return RealtimeProtocol("sess_1", "voice-agent", SETTINGS, transport)
 
 
 def ask(wire: RealtimeProtocol, event: Json) -> list[SessionCommand]:

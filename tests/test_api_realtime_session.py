@@ -14,12 +14,14 @@ from tests.realtime_wire import (
     protocol,
     told,
 )
+from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
     CreateReply,
     SettingsChanged,
     UpdateSettings,
 )
+from voice_agent.voices import Voices
 
 
 def test_session_created_carries_the_whole_effective_object() -> None:
@@ -181,6 +183,37 @@ def test_session_updated_shows_what_the_session_really_does() -> None:
     assert session["audio"]["output"]["voice"] == "joe"
     assert session["audio"]["input"]["turn_detection"] is None
     assert session["output_modalities"] == ["text"]
+
+
+def speaking(name: str) -> Json:
+    return {"audio": {"output": {"voice": name}}}
+
+
+def with_voices() -> RealtimeProtocol:
+    voices = Voices(lambda: ("joe", "amy"), lambda: ("en",), "MIT", {"boss": "amy"})
+    return protocol(Transport(voice_named=voices.named))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("amy", "amy"), ("boss", "amy"), ("alloy", "joe"), ("preset_spk_1", "joe")]
+)
+def test_a_voice_may_be_called_by_an_alias_which_is_shown_as_it_was_said(name: str, meant: str) -> None:
+    wire = with_voices()
+    now, shown = obey(wire, speaking(name))
+    assert now.voice == meant and shown["audio"]["output"]["voice"] == name
+    (command,) = ask(wire, {"type": "response.create", "response": speaking(name)})
+    assert isinstance(command, CreateReply) and command.changes == {"voice": meant}
+
+
+def test_an_unknown_voice_changes_nothing_and_names_its_field() -> None:
+    wire = with_voices()
+    session = {"type": "realtime", "instructions": "Sing.", **speaking("amyy")}
+    error = error_of(wire, {"type": "session.update", "session": session})
+    assert (error["code"], error["param"]) == ("invalid_value", "session.audio.output.voice")
+    assert "joe, amy; did you mean 'amy'?" in error["message"]
+    assert wire.session()["instructions"] == "Be brief."
+    error = error_of(wire, {"type": "response.create", "response": speaking("nobody")})
+    assert (error["code"], error["param"]) == ("invalid_value", "response.audio.output.voice")
 
 
 def test_a_call_is_configured_by_its_session_before_it_starts() -> None:

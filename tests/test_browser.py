@@ -132,7 +132,7 @@ def test_a_sound_of_listening_holds_the_answer_and_costs_no_word(
         assert most_of(person.sounded(STORY), STORY)
 
 
-@pytest.mark.parametrize("how", ["button", "escape", "text"])
+@pytest.mark.parametrize("how", [pytest.param("button", marks=pytest.mark.slow), "escape", "text"])
 def test_the_answer_can_be_interrupted_by_button_key_and_text(
     storyteller: LiveServer, browser: Browser, speech: Speech, how: str
 ) -> None:

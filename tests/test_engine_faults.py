@@ -50,7 +50,7 @@ async def test_stop_keeps_it_down_until_restart_and_says_how() -> None:
         with pytest.raises(EngineDied):
             await answer(engine, think(engine, "r", "say x"))
         engine.restart()
-        await until(lambda: engine.state == "ready", 10)
+        await until(lambda: engine.state == "ready")
         assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
 
 
@@ -59,7 +59,7 @@ async def test_restart_replaces_the_process_without_spending_the_budget() -> Non
         for _ in range(2):
             pid = engine.pid
             engine.restart()
-            await until(lambda pid=pid: engine.state == "ready" and engine.pid != pid, 10)
+            await until(lambda pid=pid: engine.state == "ready" and engine.pid != pid)
         assert engine._budget.spent == 0  # pyright: ignore[reportPrivateUsage]
 
 
@@ -68,7 +68,7 @@ async def test_an_engine_that_still_starts_can_be_stopped() -> None:
     start = asyncio.create_task(engine.start())
     await until(lambda: engine.state == "starting")
     engine.stop()
-    await until(lambda: engine.state == "stopped", 10)
+    await until(lambda: engine.state == "stopped")
     assert not start.done()
     engine.restart()
     await start
@@ -82,10 +82,10 @@ async def test_restart_leads_out_of_a_crash_loop() -> None:
     )
     await engine.start()
     try:
-        await until(lambda: engine.state == "crash_loop", 20)
+        await until(lambda: engine.state == "crash_loop")
         assert "`voice-agent engine restart dying` starts it again" in engine.reasons()[0]
         engine.restart()
-        await until(lambda: engine.state != "crash_loop", 10)
+        await until(lambda: engine.state != "crash_loop")
     finally:
         await engine.close()
 
@@ -96,7 +96,7 @@ async def test_restart_leads_out_of_a_crash_loop() -> None:
 async def test_with_a_spare_a_request_right_after_a_kill_is_answered() -> None:
     async with running(thinker_spec(), warm_spare=True) as engine:
         for round_number in range(2):
-            await until(lambda: engine.spare_ready, 15)
+            await until(lambda: engine.spare_ready)
             pid = engine.pid
             assert pid is not None
             async with engine.submit(think(engine, "r", "forever")) as stream:
@@ -117,15 +117,15 @@ async def test_a_spare_that_is_killed_is_replaced_and_one_that_hangs_is_not_used
     await engine.start()
     try:
         for number in (signal.SIGKILL, signal.SIGSTOP):
-            await until(lambda: engine.spare_ready, 15)
+            await until(lambda: engine.spare_ready)
             spare = _spare_pid(engine)
             os.kill(spare, number)
             if number == signal.SIGKILL:
-                await until(lambda spare=spare: engine.spare_ready and _spare_pid(engine) != spare, 15)
+                await until(lambda spare=spare: engine.spare_ready and _spare_pid(engine) != spare)
         pid = engine.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: engine.state == "ready" and engine.pid not in {pid, spare}, 15)
+        await until(lambda: engine.state == "ready" and engine.pid not in {pid, spare})
         assert text_of(await answer(engine, think(engine, "r", "say well"))) == "well "
         assert gone(spare)
     finally:
@@ -134,12 +134,12 @@ async def test_a_spare_that_is_killed_is_replaced_and_one_that_hangs_is_not_used
 
 async def test_close_and_stop_end_the_spare_too() -> None:
     async with running(thinker_spec(), warm_spare=True) as engine:
-        await until(lambda: engine.spare_ready, 15)
+        await until(lambda: engine.spare_ready)
         first = _spare_pid(engine)
         engine.stop()
-        await until(lambda: engine.state == "stopped" and gone(first), 10)
+        await until(lambda: engine.state == "stopped" and gone(first))
         engine.restart()
-        await until(lambda: engine.state == "ready" and engine.spare_ready, 20)
+        await until(lambda: engine.state == "ready" and engine.spare_ready)
         second = _spare_pid(engine)
     assert gone(second)
 
@@ -187,7 +187,7 @@ async def test_one_engine_killed_for_memory_ends_its_sixteen_replies_and_nobody_
         assert max(await asyncio.gather(*waiting)) - killed_s < 1.0
         await until(lambda: "want of memory" in "".join(victim.reasons()))
         assert await asyncio.gather(*speaking) == [3] * 4 and other.state == "ready"
-        await until(lambda: victim.state == "ready", 10)
+        await until(lambda: victim.state == "ready")
         assert text_of(await answer(victim, think(victim, "n", "say new"))) == "new "
         assert time.monotonic() - killed_s < 10.0
 

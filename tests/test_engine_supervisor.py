@@ -61,7 +61,9 @@ def gone(pid: int) -> bool:
 
 
 async def test_killed_in_mid_reply_raises_engine_died_within_a_second_and_a_restart_serves_again() -> None:
+    begun_s = time.monotonic()
     async with running(speech_spec()) as engine:
+        start_s = time.monotonic() - begun_s
         epoch, pid = engine.next_epoch(), engine.pid
         assert pid is not None and engine.reasons() == [] and engine.describe["voices"] == ["low", "high"]
         async with engine.submit(Speak("reply", epoch, "low")) as stream:
@@ -78,7 +80,11 @@ async def test_killed_in_mid_reply_raises_engine_died_within_a_second_and_a_rest
         with pytest.raises(EngineDied):
             await answer(engine, Speak("reply", engine.next_epoch(), "low"))
         await until(lambda: engine.state == "ready")
-        assert time.monotonic() - killed_s < 5.0 and engine.pid != pid and engine.next_epoch() > epoch
+        restarted_s = (
+            time.monotonic() - killed_s
+        )  # a back-off and a start, as long as this machine takes for one
+        assert restarted_s < 1.25 * FIRST_DELAY_S + 2 * start_s + 1.0
+        assert engine.pid != pid and engine.next_epoch() > epoch
         async with engine.submit(Speak("again", epoch + 9, "low")) as stream:
             stream.push(clause("again", epoch + 9, "one"))
             await anext(aiter(stream))
@@ -117,7 +123,7 @@ async def test_a_process_that_dies_again_and_again_ends_in_a_crash_loop() -> Non
     )
     await engine.start()
     try:
-        await until(lambda: engine.state == "crash_loop", 10)
+        await until(lambda: engine.state == "crash_loop")
         assert "crash_loop" in engine.reasons()[0] and "exited with code 0" in engine.reasons()[0]
         with pytest.raises(EngineDied):
             await answer(engine, think(engine, "r", "say x"))

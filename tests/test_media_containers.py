@@ -134,6 +134,7 @@ def with_rate(rate_hz: int) -> bytes:
         (with_rate(0), "rate|whole frame"),
         (with_rate(1_000_000_000), "rate"),
         (WAV[:22] + b"\xff\x00" + WAV[24:], "channels"),
+        (WAV[:20] + b"\x39\x30" + WAV[22:], "coded in a way"),
         (encode(SOUND, "flac", RATE_HZ)[:9_000], "cannot be read|cut off"),
         (encode(SOUND, "mp3", RATE_HZ)[:40], "cannot be read"),
         (muxed("mp4", "aac", SOUND, RATE_HZ)[:3_000], "cannot be read|cut off"),

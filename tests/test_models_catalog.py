@@ -5,6 +5,8 @@ import re
 import pytest
 
 from voice_agent.config import PROFILES as CONFIG_PROFILES
+from voice_agent.config import load_config
+from voice_agent.engines import model_names
 from voice_agent.errors import WeightsError
 from voice_agent.models.catalog import MODELS, PROFILES, Model, model_named, profile_models
 
@@ -78,9 +80,9 @@ def test_the_small_profile_stays_within_its_promised_download():
 
 def test_the_configuration_and_the_catalogue_know_the_same_profiles():
     assert set(PROFILES) == set(CONFIG_PROFILES)
-    for profile, sections in CONFIG_PROFILES.items():
-        chosen = {section["model"] for section in sections.values() if section.get("model")}
-        assert chosen <= set(PROFILES[profile])
+    for profile in CONFIG_PROFILES:
+        chosen = model_names(load_config(environment={"VOICE_AGENT_PROFILE": profile}))
+        assert sorted(chosen) == sorted(PROFILES[profile] or ("silero-vad", "smart-turn"))
 
 
 @pytest.mark.parametrize(

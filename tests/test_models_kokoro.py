@@ -5,6 +5,7 @@ are an option that is not fetched for tests; with them in the cache the last tes
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def model(folder: Path) -> kokoro.Kokoro:
 
 
 def symbols_of(text: str) -> int:
-    spoken = [part for part in phonemes.phonemize(text.split(), "misaki") if part]
+    spoken = [part for part in phonemes.phonemize(list[str](text.split()), "misaki") if part]
     return len(" ".join(spoken))
 
 
@@ -90,7 +91,7 @@ def test_every_symbol_has_a_number_of_its_own():
 
 def test_the_lexicon_writes_only_symbols_the_model_knows():
     text = "Hello there, twenty two voices of the weather in Zorblax are heard; judge, measure, thought, boy!"
-    spoken = "".join(phonemes.phonemize(text.split(), "misaki"))
+    spoken = "".join(phonemes.phonemize(list[str](text.split()), "misaki"))
     assert set(spoken) <= set(kokoro.SYMBOLS), set(spoken) - set(kokoro.SYMBOLS)
 
 
@@ -142,16 +143,35 @@ def test_the_configured_voice_is_the_first(folder: Path):
     assert kokoro.load(folder, TalkerOptions("kokoro", "", voice="am_adam")).voices == ("am_adam", "af_heart")
 
 
+def a_broken_voice(home: Path) -> None:
+    (home / "af_heart.bin").write_bytes(b"1234")
+
+
+def without_voices(home: Path) -> None:
+    for path in home.glob("*.bin"):
+        path.unlink()
+
+
+def without_a_model(home: Path) -> None:
+    (home / "tiny.onnx").unlink()
+
+
+def a_broken_model(home: Path) -> None:
+    (home / "tiny.onnx").write_bytes(b"no model")
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda home: (home / "af_heart.bin").write_bytes(b"1234"), "no Kokoro voice"),
-        (lambda home: [path.unlink() for path in home.glob("*.bin")], "no voices"),
-        (lambda home: (home / "tiny.onnx").unlink(), "holds 0 .onnx"),
-        (lambda home: (home / "tiny.onnx").write_bytes(b"no model"), "cannot be loaded"),
+        (a_broken_voice, "no Kokoro voice"),
+        (without_voices, "no voices"),
+        (without_a_model, "holds 0 .onnx"),
+        (a_broken_model, "cannot be loaded"),
     ],
 )
-def test_a_folder_that_is_not_whole_is_refused(folder: Path, tmp_path: Path, spoil: Any, says: str):
+def test_a_folder_that_is_not_whole_is_refused(
+    folder: Path, tmp_path: Path, spoil: Callable[[Path], None], says: str
+):
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     spoil(tmp_path)

@@ -32,11 +32,7 @@ def rows_of(batch: int, count: int, model: Model = EXACT) -> Tensor:
 # --- codec ------------------------------------------------------------------------------------------------------
 
 
-<<<<<<< HEAD
-@settings(deadline=None, max_examples=15)
-=======
 @settings(deadline=None, max_examples=8)
->>>>>>> main
 @given(cuts=st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_a_whole_decode_equals_any_cut(cuts: list[int]) -> None:
     codes = codes_of(2, sum(cuts))
@@ -48,11 +44,7 @@ def test_a_whole_decode_equals_any_cut(cuts: list[int]) -> None:
     assert state.frames.tolist() == [sum(cuts)] * 2
 
 
-<<<<<<< HEAD
-@settings(deadline=None, max_examples=15)
-=======
 @settings(deadline=None, max_examples=8)
->>>>>>> main
 @given(first=st.lists(st.integers(0, 5), min_size=3, max_size=3))
 def test_ragged_rows_share_a_step(first: list[int]) -> None:
     codes = codes_of(3, 9)
@@ -234,19 +226,11 @@ def test_a_sampled_reply_is_the_same_alone_and_beside_others() -> None:
     prompts = [
         build_prompt(small.CONFIG, Spoken([190, 77, 10], text), Manner("sohee", "ko")) for text in texts
     ]
-<<<<<<< HEAD
-    together = speak(EXACT, prompts, sampling.sampling_rows(3, seeds=[7, 8, 9]), most_frames=8)
-    for prompt, seed, codes in zip(prompts, (7, 8, 9), together, strict=True):
-        alone = speak(EXACT, [prompt], sampling.sampling_rows(1, seeds=[seed]), most_frames=8)[0]
-        assert torch.equal(alone, codes)
-    other = speak(EXACT, prompts[:1], sampling.sampling_rows(1, seeds=[70]), most_frames=8)[0]
-=======
     together = speak(EXACT, prompts, sampling.sampling_rows(3, seeds=[7, 8, 9]), most_frames=4)
     for prompt, seed, codes in zip(prompts, (7, 8, 9), together, strict=True):
         alone = speak(EXACT, [prompt], sampling.sampling_rows(1, seeds=[seed]), most_frames=4)[0]
         assert torch.equal(alone, codes)
     other = speak(EXACT, prompts[:1], sampling.sampling_rows(1, seeds=[70]), most_frames=4)[0]
->>>>>>> main
     assert not torch.equal(other, together[0])
 
 

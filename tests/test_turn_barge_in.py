@@ -39,7 +39,8 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
         (Evidence(500, 600, False, ""), Verdict.BACKCHANNEL),
         (Evidence(900, 300, True, None, -12), None),
         (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
-        (Evidence(500, 300, False, "stop that", -12), Verdict.BACKCHANNEL),
+        (Evidence(500, 300, False, "stop that", -12, 250), Verdict.BACKCHANNEL),
+        (Evidence(256, 300, False, "okay", -9, 150), None),  # "okay, please stop"
         (Evidence(900, 300, True, None, -6), Verdict.INTERRUPT),
         (Evidence(800, 650, True, None, first_words="Oh,"), None),  # "oh, I see" goes on
         (Evidence(1050, 900, True, None, first_words="Oh,"), Verdict.INTERRUPT),

@@ -20,7 +20,7 @@ from voice_agent.engine.messages import (
     SpeechChunk,
     SpokenWord,
 )
-from voice_agent.engines import Engines, running_engines, start_engines, store_of
+from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.events import (
     PlayoutStopped,
@@ -34,8 +34,6 @@ from voice_agent.media.paced import PacedOutput
 from voice_agent.media.resample import Resampler
 from voice_agent.server import SharedEars, default_settings
 from voice_agent.session import SessionParts, VoiceSession
-from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.watermark import PassThrough
 from voice_agent.turns import transcribe
 
 QUESTION = "What is the capital of France?"
@@ -72,14 +70,7 @@ async def _converse(
     events: asyncio.Queue[SessionEvent] = asyncio.Queue()
     parts = SessionParts(
         recognizer=engines.thinker_process,
-        cascade=Cascade(
-            engines.thinker,
-            engines.speech_process,
-            PassThrough,
-            clock,
-            lambda: engines.languages,
-            config.thinker.stall_s,
-        ),
+        cascade=cascade_of(engines, config, clock),
         ears=ears.ears(output.sound if config.turn.cancel_echo else None),
         output=output,
         clock=clock,
@@ -147,7 +138,7 @@ async def _listen(output: PacedOutput, heard: list[Samples]) -> None:
 
 async def _spoken(engines: Engines, text: str) -> Samples:
     """A sentence in the Talker's voice, at the microphone's rate."""
-    engine = engines.speech_process
+    engine = engines.talker
     request = Speak("check-question", engine.next_epoch(), "", latency_first=False)
     words = [SpokenWord(word, 0, 0) for word in text.split()]
     pieces: list[Samples] = []

@@ -116,7 +116,9 @@ class ThinkerConfig:
 class TalkerConfig:
     """Text to speech: Talker and VoiceBox."""
 
-    family: str = setting("Model family: piper, kokoro, qwen3-tts (GPU) or scripted (a tone for each word).", "piper")
+    family: str = setting(
+        "Model family: piper, kokoro, qwen3-tts (GPU) or scripted (a tone for each word).", "piper"
+    )
     model: str = setting("A name that `voice-agent models` lists, or a folder.", "piper-joe")
     voice: str = setting("Voice within the model; empty takes its first.", "")
     threads: int = setting("CPU threads.", 1)
@@ -198,7 +200,8 @@ class TurnConfig:
         9.0,
     )
     settle_ms: int = setting(
-        "Silence after a sound of listening before the reply goes on; 'right, but ...' begins like one.", 250
+        "Silence after a sound of listening before the reply goes on; 'okay, please stop' begins like one.",
+        400,
     )
     verdict_ms: int = setting("Longest time from hold to verdict.", 600)
     cancel_echo: bool = setting(

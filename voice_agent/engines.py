@@ -27,7 +27,10 @@ from voice_agent.errors import ConfigError, EngineError
 from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder
 from voice_agent.placing import place
+from voice_agent.speech.cascade import Cascade
+from voice_agent.speech.stopping import StopAware
 from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
+from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
@@ -48,14 +51,26 @@ class Engines:
         return self.thinker_process.reasons() + self.speech_process.reasons()
 
     def voices(self, first: str) -> tuple[str, ...]:
-        """The voices there are, the configured one first; once ready."""
+        """The voices there are, the configured one first; none before the engine was ready once."""
         named = tuple(self.speech_process.describe.get("voices", ()))
-        return (first, *(name for name in named if name != first)) if first else named
+        return (first, *(name for name in named if name != first)) if first and named else named
 
     @property
     def languages(self) -> tuple[str, ...]:
         """What the voice can speak, once ready."""
         return tuple(self.speech_process.describe.get("languages", ()))
+
+
+def cascade_of(engines: Engines, config: Config, clock: Clock) -> Cascade:
+    """Thinker and Talker as one stage: behind the speech engine's admission, and ended by stop sequences."""
+    return Cascade(
+        StopAware(engines.thinker),
+        engines.talker,
+        PassThrough,
+        clock,
+        lambda: engines.languages,
+        config.thinker.stall_s,
+    )
 
 
 def default_cache(config: Config) -> Path:

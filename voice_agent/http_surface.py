@@ -15,12 +15,9 @@ from voice_agent.api.transcriptions import create_transcription_routes
 from voice_agent.api.voices import create_voice_routes
 from voice_agent.clock import Clock
 from voice_agent.config import Config
-from voice_agent.engines import Engines
+from voice_agent.engines import Engines, cascade_of
 from voice_agent.listening import VoiceDetector
 from voice_agent.models.catalog import MODELS
-from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.stopping import StopAware
-from voice_agent.speech.watermark import PassThrough
 from voice_agent.transcripts import Places, TranscriptParts, Transcripts
 from voice_agent.voices import Voices
 
@@ -35,14 +32,7 @@ def create_request_routes(
             engines.thinker_process, detector, thread, places, clock, config.recognizer.language or None
         )
     )
-    cascade = Cascade(
-        StopAware(engines.thinker),
-        engines.speech_process,
-        PassThrough,
-        clock,
-        lambda: engines.languages,
-        config.thinker.stall_s,
-    )
+    cascade = cascade_of(engines, config, clock)
     answers = Answers(AnswerParts(cascade, transcripts, places, config.thinker))
     voices = voices_of(config, engines)
     return [
@@ -54,12 +44,12 @@ def create_request_routes(
 
 
 def voices_of(config: Config, engines: Engines) -> Voices:
-    """The names of the engine's voices, as the configuration has them."""
+    """The names of the engine's voices, as the configuration has them; they stay known while it restarts."""
     model = MODELS.get(config.talker.model)
     aliases = {alias: str(voice) for alias, voice in config.talker.aliases.items()}
     licence = model.licence.name if model else "not known"
     return Voices(
-        lambda: engines.voices(config.talker.voice) if not engines.reasons() else (),
+        lambda: engines.voices(config.talker.voice),
         lambda: engines.languages,
         licence,
         aliases,

@@ -38,10 +38,10 @@ from voice_agent.audio import AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
-from voice_agent.engines import Engines, running_engines, start_engines, store_of
+from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of
 from voice_agent.errors import BusyError, ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
-from voice_agent.http_surface import create_request_routes
+from voice_agent.http_surface import create_request_routes, voices_of
 from voice_agent.listening import Ears
 from voice_agent.loop_lag import LoopLag
 from voice_agent.media.echo import EchoCanceller, PlayedSound
@@ -52,8 +52,6 @@ from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.models.store import Store
 from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.socket_call import SocketCall, SocketMedia
-from voice_agent.speech.cascade import Cascade
-from voice_agent.speech.watermark import PassThrough
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +94,8 @@ class Agent:
         self._engines = engines
         self._ears = ears
         self._clock = clock
-        self._cascade = Cascade(
-            engines.thinker,
-            engines.talker,
-            PassThrough,
-            clock,
-            lambda: engines.languages,
-            config.thinker.stall_s,
-        )
+        self._cascade = cascade_of(engines, config, clock)
+        self._voices = voices_of(config, engines)
         # relaying is the client's side only: a server that can be reached needs no TURN for itself
         self._stun = [s for s in config.ice.servers if all(url.startswith("stun:") for url in s.urls)]
 
@@ -121,7 +113,7 @@ class Agent:
     async def create_call(self, request: CallRequest) -> Call:
         """Answer an offer. Raises OfferRejected, RemoteProtocolError, BusyError while not ready."""
         self._refuse_unready()
-        transport = Transport(expires_at=self._expires_at())
+        transport = self._transport()
         protocol = self._protocol(request.call_id, self._config.server.served_model_name, transport)
         settings = self._settings(protocol, request)
         limits = PeerLimits(connect_ms=round(1000 * self._config.session.connect_timeout_s))
@@ -142,7 +134,7 @@ class Agent:
     async def create_socket_call(self, request: CallRequest, asked: SocketRequest) -> SocketCall:
         """Begin a call over a WebSocket. Raises RemoteProtocolError, BusyError while not ready."""
         self._refuse_unready()
-        transport = Transport(encoder=ReplyEncoder, expires_at=self._expires_at())
+        transport = self._transport(ReplyEncoder)
         protocol = self._protocol(request.call_id, asked.model, transport)
         settings = self._settings(protocol, request)
         media = SocketMedia.create(self._clock)
@@ -154,8 +146,9 @@ class Agent:
 
     def describe_session(self, session: str) -> dict[str, Any]:
         """The whole session object that a partial one (JSON) would give; raises RemoteProtocolError."""
+        transport = replace(self._transport(), expires_at=None)
         protocol = self._protocol(
-            "sess_" + new_call_id()[4:], self._config.server.served_model_name, Transport()
+            "sess_" + new_call_id()[4:], self._config.server.served_model_name, transport
         )
         protocol.configure(session)
         return protocol.session()
@@ -164,21 +157,27 @@ class Agent:
         if reasons := self.reasons():
             raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
 
-    def _expires_at(self) -> int:
-        return int(time.time() + self._config.session.max_session_s)
+    def _transport(self, encoder: Callable[[str], ReplyEncoder] | None = None) -> Transport:
+        expires_at = int(time.time() + self._config.session.max_session_s)
+        return Transport(encoder, self._config.thinker.sees, expires_at, self._voice_named)
 
     def _protocol(self, session_id: str, model: str, transport: Transport) -> RealtimeProtocol:
-        return RealtimeProtocol(session_id, model, default_settings(self._config), transport)
+        return RealtimeProtocol(session_id, model, self._default_settings(), transport)
+
+    def _default_settings(self) -> SessionSettings:
+        settings = default_settings(self._config)
+        return replace(settings, voice=self._voice_named(settings.voice, "talker.voice"))
+
+    def _voice_named(self, name: str, param: str) -> str:
+        """Any name will do before the voices are known: a call, which comes later, looks again."""
+        return self._voices.named(name, param) if self._voices.all() else name
 
     def _settings(self, protocol: RealtimeProtocol, request: CallRequest) -> SessionSettings:
         """What the caller's key and the call itself ask for; raises RemoteProtocolError."""
-        settings = default_settings(self._config)
+        settings = self._default_settings()
         for session in (request.pinned, request.session):
             if session:
                 settings = settings_with(settings, protocol.configure(session))
-        voices = self._engines.voices(self._config.talker.voice)
-        if settings.voice not in voices:
-            settings = replace(settings, voice=voices[0])
         protocol.adopt(settings)
         return settings
 
@@ -192,7 +191,6 @@ class Agent:
             turn=self._config.turn,
             conversation=self._config.session,
             language=self._config.recognizer.language,
-            voices=self._engines.voices(self._config.talker.voice),
         )
 
 

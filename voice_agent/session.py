@@ -79,7 +79,6 @@ class SessionParts:
     turn: TurnConfig
     conversation: SessionConfig
     language: str = ""
-    voices: tuple[str, ...] = ()  # that may be chosen; another name means the default
     aside_output: AudioOutput | None = None  # for replies outside the conversation; None: the same
 
 
@@ -378,7 +377,7 @@ class VoiceSession:
 
     def _update(self, changes: dict[str, Any]) -> None:
         self._replies.throw_away_ahead()  # it was thought under the old settings
-        self.settings = replace(self.settings, **self._with_known_voice(changes))
+        self.settings = replace(self.settings, **changes)
         by_hand = self.settings.turn_detection == "none"
         if self.machine.reply is Reply.HELD and (by_hand or not self.settings.interrupt_response):
             self._do(Event.BACKCHANNEL)
@@ -387,12 +386,6 @@ class VoiceSession:
         self._endpointer.rules = session_rules(self._parts.turn, self.settings)
         self._listener.set_prefix(self._prefix_ms)
         self._emit(SettingsChanged(self.settings))
-
-    def _with_known_voice(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Clients of other servers name voices of theirs: they get ours, and see so in the echo."""
-        voices = self._parts.voices
-        unknown = voices and changes.get("voice", voices[0]) not in voices
-        return changes | {"voice": voices[0]} if unknown else changes
 
     def _create_reply(self, command: CreateReply) -> None:
         if command.aside:
@@ -408,7 +401,6 @@ class VoiceSession:
         self._make_way()
         timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
         self._keep_timeline(timeline)
-        command = replace(command, changes=self._with_known_voice(command.changes))
         self._replies.create(self.settings, command, timeline)
 
     def _make_way(self) -> None:
@@ -421,7 +413,6 @@ class VoiceSession:
             self._do(Event.CANCEL)
 
     def _create_aside(self, command: CreateReply) -> None:
-        command = replace(command, changes=self._with_known_voice(command.changes))
         if not self._replies.create_aside(self.settings, command):
             message = "Too many replies outside the conversation at once; wait for one to be done."
             self._complain("rate_limit_exceeded", message, command)

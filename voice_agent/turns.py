@@ -62,8 +62,8 @@ class UserTurn:
 
     State: `pause` the one being judged; `text` the words up to it (None while unknown); `probability` that it ends
     the turn; `announced` whether the client knows that speech began; `committed` once it is over, `by_client` if the
-    client said so; `first_words` of speech without a pause yet, heard after `listened_ms` of it; `tasks` what runs
-    for the present pause.
+    client said so; `first_words` of speech without a pause yet, heard by `listening_in` after `listened_ms` of it;
+    `tasks` what runs for the present pause.
     """
 
     turn_id: str
@@ -79,6 +79,7 @@ class UserTurn:
     audio_seconds: float = 0.0
     first_words: str | None = None
     listened_ms: float = 0.0
+    listening_in: asyncio.Task[None] | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     def forget_pause(self) -> None:
@@ -91,7 +92,8 @@ class UserTurn:
     @property
     def working(self) -> bool:
         """Whether something still runs for it."""
-        return any(not task.done() for task in self.tasks)
+        listening_in = self.listening_in is not None and not self.listening_in.done()
+        return listening_in or any(not task.done() for task in self.tasks)
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Turns:
         if not turn or turn.pause or turn.working or speech_ms < turn.listened_ms + LISTEN_IN_MS:
             return
         turn.listened_ms = speech_ms
-        turn.tasks.append(self._ports.spawn(self._hear_first_words(turn)))
+        turn.listening_in = self._ports.spawn(self._hear_first_words(turn))
 
     def drop_ahead(self) -> None:
         """The user went on."""
@@ -165,6 +167,8 @@ class Turns:
     def forget(self) -> None:
         """What was said was not for us: as if it had not been."""
         self.drop_ahead()
+        if self.current and self.current.listening_in:
+            self.current.listening_in.cancel()
         self.current = None
 
     def commit(self, end: TurnEnd) -> UserTurn | None:
@@ -234,7 +238,7 @@ class Turns:
         samples = self._ports.listener.turn_samples_so_far()
         try:
             turn.first_words = await within(
-                self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples)
+                self._ports.clock, limit_ns, self._transcribe(f"{turn.turn_id}_first", samples)
             )
         except (TimeoutError, EngineError) as error:
             logger.info("turn %s: its first words are not known: %s", turn.turn_id, error)

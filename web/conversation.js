@@ -13,6 +13,7 @@ import { Retelling } from "./retelling.js";
 import { keep, recalled, sessionUpdate, voicesIn } from "./settings.js";
 import { Sound, VOICE } from "./sound.js";
 import { START, canInterrupt, isLive, isOpen, isRunning, next } from "./state.js";
+import { pictureMessage, textMessage, worded } from "./wishes.js";
 
 const TRANSCRIPT = "voice-agent-transcript";
 const LIVE = "voice-agent-live"; // a call was up when the page went away
@@ -20,8 +21,6 @@ const KEPT_READINGS = 50;
 const LAST_WORDS_MS = 180; // sound on its way when push-to-talk is let go
 const SHORTEST_TALK_MS = 300;
 const UNEXPECTED = "The call could not be set up. Start again.";
-const PICTURE = "picture"; // names the wish that a server may refuse
-const BLIND = "This agent cannot see pictures: it hears and reads only.";
 
 /**
  * @typedef {object} Parts
@@ -198,19 +197,9 @@ export class Conversation {
     if (unwanted) return;
     const captions = caption(this.captions, event);
     if (captions !== this.captions) this.write(captions, !event.type.endsWith(".delta"));
-    this.tell({ type: "server", event: this.worded(event) });
+    this.tell({ type: "server", event: worded(event) });
     for (const question of questions(event)) this.line.call?.send(question);
     this.parts.onChange();
-  }
-
-  /**
-   * Errors of what this page asked, in this page's words.
-   * @param {any} event
-   * @returns {any}
-   */
-  worded(event) {
-    const isPicture = event.type === "error" && event.error?.event_id === PICTURE;
-    return isPicture ? { ...event, error: { ...event.error, message: BLIND } } : event;
   }
 
   /**
@@ -283,9 +272,9 @@ export class Conversation {
   sendText(text) {
     if (!isLive(this.model)) return;
     this.interrupt();
-    this.send(userMessage({ type: "input_text", text }));
+    this.send(textMessage(text));
     this.send({ type: "response.create" });
-    this.inside?.typed();
+    this.inside?.asked();
   }
 
   /**
@@ -293,7 +282,7 @@ export class Conversation {
    * @param {string} url  a data URL
    */
   sendPicture(url) {
-    this.send({ ...userMessage({ type: "input_image", image_url: url }), event_id: PICTURE });
+    this.send(pictureMessage(url));
   }
 
   /** Stop the reply that is being thought or spoken. */
@@ -330,6 +319,7 @@ export class Conversation {
     this.tell({ type: "talk", on: false });
     this.send({ type: "input_audio_buffer.commit" });
     this.send({ type: "response.create" });
+    this.inside?.asked();
   }
 
   /**
@@ -353,12 +343,4 @@ export class Conversation {
     this.line.call?.useMicrophone(stream?.getAudioTracks()[0] ?? null);
     this.parts.onChange();
   }
-}
-
-/**
- * @param {object} part
- * @returns {object}
- */
-function userMessage(part) {
-  return { type: "conversation.item.create", item: { type: "message", role: "user", content: [part] } };
 }

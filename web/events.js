@@ -43,7 +43,7 @@ export function caption(captions, event) {
     case "response.output_text.done":
       return changed(captions, id, (one) => whole({ ...one, text: event.text, final: true }));
     case "output_audio_buffer.stopped":
-      return changed(captions, spoken(event.response_id), whole);
+      return changed(captions, spokenItem(event.response_id), whole);
     case "conversation.item.truncated":
       return changed(captions, id, (one) => ({ ...one, final: true, cut: true }));
     case "conversation.item.retrieved":
@@ -78,11 +78,11 @@ export function questions(event) {
 }
 
 /**
- * The caption's item of a response: this server gives both the same name behind another prefix.
+ * The item of a response: this server gives both the same name behind another prefix.
  * @param {string} responseId
  * @returns {string}
  */
-function spoken(responseId) {
+export function spokenItem(responseId) {
   return responseId.replace(/^resp_/, "item_");
 }
 

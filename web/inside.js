@@ -26,9 +26,11 @@ export class Inside {
   constructor(port) {
     this.port = port;
     this.over = new AbortController();
-    this.typedMs = 0;
-    this.createdMs = 0;
-    /** @type {{replyId: string, createdMs: number, typedMs: number, startedMs: number}|null} */
+    /** @type {import("./sound.js").Question|null} */
+    this.question = null; // that no reply has sounded for
+    /** @type {{atMs: number, question: import("./sound.js").Question|null}} */
+    this.created = { atMs: 0, question: null };
+    /** @type {{replyId: string, createdMs: number, question: import("./sound.js").Question, startedMs: number}|null} */
     this.pending = null;
     this.received = -1;
     this.stuck = false;
@@ -42,21 +44,29 @@ export class Inside {
     this.wake();
   }
 
-  /** A question was typed: its answer's time counts from here. */
-  typed() {
-    this.typedMs = this.port.sound.now();
+  /** A question was typed, or the push-to-talk key let go: the answer's time counts from here. */
+  asked() {
+    this.question = { atMs: this.port.sound.now(), spoken: false };
   }
 
   /** @param {any} event  a Realtime server event */
   take(event) {
-    if (event.type === "input_audio_buffer.speech_started") this.typedMs = 0;
-    if (event.type === "response.created") this.createdMs = this.port.sound.now();
-    if (event.type === "output_audio_buffer.started") {
-      const replyId = event.response_id.replace(/^resp_/, "");
-      this.pending = { replyId, createdMs: this.createdMs, typedMs: this.typedMs, startedMs: this.port.sound.now() };
-      this.typedMs = 0;
-      this.wake();
-    }
+    const nowMs = this.port.sound.now();
+    if (event.type === "input_audio_buffer.speech_started") this.question = { atMs: nowMs, spoken: true };
+    if (event.type === "response.created") this.created = { atMs: nowMs, question: this.question };
+    if (event.type === "output_audio_buffer.started") this.started(event.response_id.replace(/^resp_/, ""), nowMs);
+  }
+
+  /**
+   * A reply sounds. One that nobody asked for, a greeting say, has no time to be measured from.
+   * @param {string} replyId
+   * @param {number} startedMs
+   */
+  started(replyId, startedMs) {
+    const { atMs, question } = this.created;
+    if (this.question === question) this.question = null; // else a newer one waits already
+    this.pending = question && { replyId, createdMs: atMs, question, startedMs };
+    this.wake();
   }
 
   /** Ask again and again; returns when the call is over. */
@@ -101,7 +111,7 @@ export class Inside {
     const { pending } = this;
     if (!pending || this.port.sound.now() - pending.startedMs < SETTLE_MS) return;
     const turn = inside.turns?.findLast((/** @type {any} */ one) => one.reply_id === pending.replyId);
-    const earMs = this.port.sound.untilHeard(pending.createdMs, pending.typedMs);
+    const earMs = this.port.sound.untilHeard(pending.createdMs, pending.question);
     const found = turn && reading(turn, earMs);
     if (found) this.port.onReading(found);
     this.pending = null;

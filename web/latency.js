@@ -54,13 +54,15 @@ export class Voice {
   }
 
   /**
-   * The last loud instant before another; null if there was none.
+   * The last loud instant between two; null if there was none. What was said before belongs to another turn.
+   * @param {number} fromMs
    * @param {number} beforeMs
    * @returns {number|null}
    */
-  lastBefore(beforeMs) {
-    const run = this.runs.findLast(({ fromMs }) => fromMs < beforeMs);
-    return run ? Math.min(run.toMs, beforeMs) : null;
+  lastBetween(fromMs, beforeMs) {
+    const run = this.runs.findLast((one) => one.fromMs < beforeMs);
+    const lastMs = run ? Math.min(run.toMs, beforeMs) : -Infinity;
+    return lastMs >= fromMs ? lastMs : null;
   }
 
   /**

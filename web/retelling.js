@@ -2,9 +2,11 @@
  * Telling a new session an old conversation, and silencing the greeting it begins with. Pure: events in, events out.
  */
 
+import { spokenItem } from "./events.js";
 import { retold } from "./history.js";
 
 const GREETING = "greeting"; // names the wish that a server may refuse
+const OVER = new Set(["conversation.item.truncated", "output_audio_buffer.stopped"]); // a reply that can be deleted
 
 export class Retelling {
   /** @type {Set<string>} */
@@ -38,9 +40,10 @@ export class Retelling {
       this.unwanted.add(item.id);
       return { unwanted: true, send: [{ type: "output_audio_buffer.clear" }] };
     }
-    const unwanted = this.unwanted.has(event.item_id);
-    const isCut = unwanted && event.type === "conversation.item.truncated";
-    const send = isCut ? [{ type: "conversation.item.delete", item_id: event.item_id, event_id: GREETING }] : [];
+    const id = event.item_id ?? spokenItem(event.response_id ?? "");
+    const unwanted = this.unwanted.has(id);
+    const isOver = unwanted && OVER.has(event.type);
+    const send = isOver ? [{ type: "conversation.item.delete", item_id: id, event_id: GREETING }] : [];
     return { unwanted, send };
   }
 }

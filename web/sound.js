@@ -10,6 +10,14 @@ const CEILING_DB = -12;
 const FALL = 0.25;
 export const VOICE = 0.3; // a level that may be speech
 
+const NOTICED_MS = 1000; // a server tells of speech so long after a short word was over, at most
+
+/**
+ * @typedef {object} Question  what a reply answers
+ * @property {number} atMs  when it was typed, or when the server told that it hears speech
+ * @property {boolean} spoken
+ */
+
 /**
  * Loudness on a scale that follows the ear: 0 at the floor of a quiet room, 1 at loud speech.
  * @param {number} db
@@ -104,16 +112,18 @@ export class Sound {
   }
 
   /**
-   * From the user's last loud sound to the first of a reply that was announced at `createdMs`, with what this
+   * From the end of a question to the first sound of the reply that was announced at `createdMs`, with what this
    * machine's sound output adds; null if one of the two was not heard here.
    * @param {number} createdMs
-   * @param {number} typedMs  when the question was typed, 0 if it was spoken
+   * @param {Question} question
    * @returns {number|null}
    */
-  untilHeard(createdMs, typedMs) {
+  untilHeard(createdMs, question) {
     const firstMs = this.agent.firstFrom(createdMs - 300);
     if (firstMs === null) return null;
-    const lastMs = typedMs || this.user.lastBefore(Math.min(firstMs, createdMs));
+    const lastMs = question.spoken
+      ? this.user.lastBetween(question.atMs - NOTICED_MS, Math.min(firstMs, createdMs))
+      : question.atMs;
     return lastMs === null ? null : firstMs - lastMs + 1000 * (this.context?.outputLatency || 0);
   }
 }

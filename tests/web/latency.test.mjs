@@ -35,9 +35,10 @@ test("noise is not a voice once the floor has risen to it", () => {
 
 test("the last loud instant before and the first one after", () => {
   const found = voice([500, -80], [300, -20], [1000, -80], [200, -20], [300, -80]);
-  assert.equal(found.lastBefore(1700), 800);
-  assert.equal(found.lastBefore(1900), 1900);
-  assert.equal(found.lastBefore(100), null);
+  assert.equal(found.lastBetween(0, 1700), 800);
+  assert.equal(found.lastBetween(0, 1900), 1900);
+  assert.equal(found.lastBetween(0, 100), null);
+  assert.equal(found.lastBetween(801, 1700), null, "said for an earlier turn");
   assert.equal(found.firstFrom(900), 1800);
   assert.equal(found.firstFrom(1801), null);
 });

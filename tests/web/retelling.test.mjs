@@ -27,6 +27,16 @@ test("a second greeting is silenced, hidden and deleted; what was told is not", 
   }
 });
 
+test("a second greeting that was over before it could be silenced is deleted too, and never shown as speaking", () => {
+  const retelling = new Retelling();
+  retelling.begin([said("u", "user")]);
+  retelling.take(added("item_g", "assistant"));
+  const buffer = (type) => retelling.take({ type: `output_audio_buffer.${type}`, response_id: "resp_g" });
+  assert.deepEqual(buffer("started"), { unwanted: true, send: [] });
+  assert.deepEqual(types(buffer("stopped").send), ["conversation.item.delete"]);
+  assert.equal(retelling.take({ type: "output_audio_buffer.stopped", response_id: "resp_x" }).unwanted, false);
+});
+
 test("a server that cannot delete may say so unheard; other errors are heard", () => {
   const retelling = new Retelling();
   assert.equal(retelling.take({ type: "error", error: { event_id: "greeting" } }).unwanted, true);

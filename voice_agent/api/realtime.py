@@ -29,7 +29,7 @@ from voice_agent.api.schema import (
 from voice_agent.api.wire_items import ROOT, Json, WireItems, typed_item
 from voice_agent.api.wire_new_items import command_for
 from voice_agent.api.wire_reply import ReplyShape, SoundEncoder, WireReply, reply_id
-from voice_agent.api.wire_session import WireSession
+from voice_agent.api.wire_session import VoiceNamed, WireSession, as_named
 from voice_agent.api.wire_turns import WireTurns
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
@@ -81,11 +81,13 @@ class Transport:
 
     `encoder` makes a reply's sound into bytes of a wire format where sound goes in events; without it sound is on a
     track. `sees` says whether the Thinker takes images; `expires_at` is the session's end in Unix seconds.
+    `voice_named` gives the voice that a name or alias means, or RemoteProtocolError about the parameter named.
     """
 
     encoder: Callable[[str], SoundEncoder] | None = None
     sees: bool = False
     expires_at: int | None = None
+    voice_named: VoiceNamed = as_named
 
 
 class RealtimeProtocol:
@@ -99,7 +101,9 @@ class RealtimeProtocol:
         self, session_id: str, model: str, settings: SessionSettings, transport: Transport | None = None
     ) -> None:
         self._transport = transport or Transport()
-        self._session = WireSession(session_id, model, settings, self._transport.expires_at)
+        self._session = WireSession(
+            session_id, model, settings, self._transport.expires_at, self._transport.voice_named
+        )
         self._session_id = session_id
         self._items = WireItems()
         turns = WireTurns(self._items)

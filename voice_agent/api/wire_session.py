@@ -14,6 +14,7 @@ from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import SessionSettings
 
 Json = dict[str, Any]
+VoiceNamed = Callable[[str, str], str]  # the voice that a name means; the parameter to blame if there is none
 PCM_24K: Json = {"type": "audio/pcm", "rate": 24000}
 FLAGS = ("create_response", "interrupt_response")
 TURN_DETECTION: dict[str, Json] = {
@@ -103,6 +104,11 @@ def _voice_from_wire(voice: str | Json) -> str:
     return voice if isinstance(voice, str) else str(voice["id"])
 
 
+def as_named(name: str, param: str) -> str:
+    """Takes any name for a voice's own."""
+    return name
+
+
 MAPPED: dict[str, Mapped] = {
     "instructions": Mapped(("instructions",), _same, _same),
     "voice": Mapped(("audio", "output", "voice"), _same, _voice_from_wire),
@@ -122,8 +128,14 @@ class WireSession:
     """The effective session object of one session."""
 
     def __init__(
-        self, session_id: str, model: str, settings: SessionSettings, expires_at: int | None = None
+        self,
+        session_id: str,
+        model: str,
+        settings: SessionSettings,
+        expires_at: int | None = None,
+        voice_named: VoiceNamed = as_named,
     ) -> None:
+        self._voice_named = voice_named
         self._identity: Json = {
             "id": session_id,
             "object": "realtime.session",
@@ -214,6 +226,8 @@ class WireSession:
         changes = {name: MAPPED[name].from_wire(value) for name, value in found.items() if value is not None}
         if changes.get("max_output_tokens") == "inf":
             changes["max_output_tokens"] = self._tokens_limit
+        if "voice" in changes:
+            changes["voice"] = self._voice_named(changes["voice"], "response.audio.output.voice")
         return changes
 
     def shape_of(self, options: ResponseOptions) -> Json:
@@ -234,6 +248,7 @@ class WireSession:
         settings = {name: mapped.from_wire(_get(wire, mapped.path)) for name, mapped in MAPPED.items()}
         if settings["max_output_tokens"] == "inf":
             settings["max_output_tokens"] = self._tokens_limit
+        settings["voice"] = self._voice_named(settings["voice"], "session.audio.output.voice")
         detection: Json | None = wire["audio"]["input"]["turn_detection"]
         if detection is None:
             return settings | NO_KNOBS | {"turn_detection": "none"}

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from voice_agent.audio import Samples
-from voice_agent.bench.caller import Caller
+from voice_agent.bench.caller import Caller, Stamped
 from voice_agent.bench.questions import QUESTIONS
 from voice_agent.bench.spoken import Voice, cache_folder
 from voice_agent.clock import MonotonicClock
@@ -105,18 +105,15 @@ async def _measure(url: str, asking: list[Samples], bare: Any, options: argparse
 
 async def _talk(caller: Caller, question: Samples, replies: list[str]) -> None:
     """Ask, hear the answer to its end, and again."""
-    heard = 0
     while True:
+        known = len(caller.events)
         await caller.say(question)
-        heard += 1
 
-        def stopped(wanted: int = heard) -> bool:
-            return sum(e.kind == "output_audio_buffer.stopped" for e in caller.events) >= wanted
+        def stopped(_: Stamped, known: int = known) -> bool:
+            return any(stamped.kind == "output_audio_buffer.stopped" for stamped in caller.events[known:])
 
-        if not await caller.heard(stopped, ANSWER_S):
-            heard -= 1
-            continue
-        replies.append("heard")
+        if await caller.event(stopped, ANSWER_S):
+            replies.append("heard")
 
 
 @asynccontextmanager

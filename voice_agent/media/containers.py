@@ -80,6 +80,8 @@ def _decoded(container: Any, rate_hz: int, most_s: float, *, says_length: bool) 
     stream = next(iter(container.streams.audio), None)
     if stream is None:
         raise UnreadableSound("the file holds no sound")
+    if stream.codec_context is None:
+        raise UnreadableSound("the file's sound is coded in a way that is not known here")
     _check_stream(stream.codec_context.sample_rate, stream.codec_context.channels)
     resampler = AudioResampler("s16", "mono", rate_hz)
     pieces, total, most = list[Samples](), 0, round(most_s * rate_hz)

@@ -88,8 +88,12 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
 
 
 def _of_an_aside(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
-    """Somebody further away speaks: not for us, whatever the words; said once it is over, or at the deadline."""
-    if evidence.since_hold_ms < rules.verdict_ms and evidence.speaking:
+    """Somebody further away speaks: not for us, whatever the words; said once it is over, or at the deadline.
+
+    A quiet first word may still be the user's ("okay, please stop"): the next one is louder.
+    """
+    over = not evidence.speaking and evidence.silence_ms >= rules.settle_ms
+    if evidence.since_hold_ms < rules.verdict_ms and not over:
         return None
     return Verdict.BACKCHANNEL
 
