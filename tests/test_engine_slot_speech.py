@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-from tests.qwen3_tts_small import CODEC, CONFIG, FULL_RATE, Named
-from voice_agent.clock import MonotonicClock
-from voice_agent.engine.leading_silence import LeadingSilence
-from voice_agent.engine.messages import (
+torch = pytest.importorskip("torch")
+
+from tests.qwen3_tts_small import CODEC, CONFIG, FULL_RATE, Named  # noqa: E402
+from voice_agent.clock import MonotonicClock  # noqa: E402
+from voice_agent.engine.leading_silence import LeadingSilence  # noqa: E402
+from voice_agent.engine.messages import (  # noqa: E402
     Abort,
     Failed,
     Finished,
@@ -23,17 +24,17 @@ from voice_agent.engine.messages import (
     SpeechChunk,
     SpokenWord,
 )
-from voice_agent.engine.runtime import EngineSpec, TalkerOptions
-from voice_agent.engine.slot_speech import SlotSpeech
-from voice_agent.engine.slot_stream import CyclePolicy
-from voice_agent.models.qwen3_tts.config import CodecConfig
-from voice_agent.models.qwen3_tts.device import Sizes
-from voice_agent.models.qwen3_tts.model import Model, build_model
-from voice_agent.models.qwen3_tts.plain_ops import PlainOps
-from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt
-from voice_agent.models.qwen3_tts.sampling import sampling_rows
-from voice_agent.models.qwen3_tts.serving import Serving, ready
-from voice_agent.models.qwen3_tts.speak import speak
+from voice_agent.engine.runtime import EngineSpec, TalkerOptions  # noqa: E402
+from voice_agent.engine.slot_speech import SlotSpeech  # noqa: E402
+from voice_agent.engine.slot_stream import CyclePolicy  # noqa: E402
+from voice_agent.models.qwen3_tts.config import CodecConfig  # noqa: E402
+from voice_agent.models.qwen3_tts.device import Sizes  # noqa: E402
+from voice_agent.models.qwen3_tts.model import Model, build_model  # noqa: E402
+from voice_agent.models.qwen3_tts.plain_ops import PlainOps  # noqa: E402
+from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt  # noqa: E402
+from voice_agent.models.qwen3_tts.sampling import sampling_rows  # noqa: E402
+from voice_agent.models.qwen3_tts.serving import Serving, ready  # noqa: E402
+from voice_agent.models.qwen3_tts.speak import speak  # noqa: E402
 
 ROLE = [1, 2, 3]
 SIZES = Sizes(4, 160, 48, (1, 2, 4), (1, 2, 4, 8), (1, 2, 4), (1, 2))

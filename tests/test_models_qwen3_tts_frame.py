@@ -1,15 +1,17 @@
 """The frame over a slot arena against the plain way of speaking: same codes, alone and among others."""
 
-import torch
+import pytest
 
-from tests.qwen3_tts_small import CONFIG, small_model
-from voice_agent.models.qwen3_tts.arena import Arena, Start, new_arena
-from voice_agent.models.qwen3_tts.frame import frame_weights, make_frame, new_rows
-from voice_agent.models.qwen3_tts.model import Model
-from voice_agent.models.qwen3_tts.plain_ops import PlainOps
-from voice_agent.models.qwen3_tts.prompt import Manner, Prompt, Spoken, build_prompt, embed
-from voice_agent.models.qwen3_tts.sampling import sampling_rows
-from voice_agent.models.qwen3_tts.speak import speak
+torch = pytest.importorskip("torch")
+
+from tests.qwen3_tts_small import CONFIG, small_model  # noqa: E402
+from voice_agent.models.qwen3_tts.arena import Arena, Start, new_arena  # noqa: E402
+from voice_agent.models.qwen3_tts.frame import frame_weights, make_frame, new_rows  # noqa: E402
+from voice_agent.models.qwen3_tts.model import Model  # noqa: E402
+from voice_agent.models.qwen3_tts.plain_ops import PlainOps  # noqa: E402
+from voice_agent.models.qwen3_tts.prompt import Manner, Prompt, Spoken, build_prompt, embed  # noqa: E402
+from voice_agent.models.qwen3_tts.sampling import sampling_rows  # noqa: E402
+from voice_agent.models.qwen3_tts.speak import speak  # noqa: E402
 
 FRAMES = 9
 

@@ -3,13 +3,14 @@
 import os
 
 import pytest
-import torch
 
-from tests.qwen3_tts_small import Named
-from voice_agent.models.qwen3_tts.arena import new_arena
-from voice_agent.models.qwen3_tts.codec import build_codec
-from voice_agent.models.qwen3_tts.codec_slots import new_codec_rows, render
-from voice_agent.models.qwen3_tts.config import DecoderConfig, TalkerConfig
+torch = pytest.importorskip("torch")
+
+from tests.qwen3_tts_small import Named  # noqa: E402
+from voice_agent.models.qwen3_tts.arena import new_arena  # noqa: E402
+from voice_agent.models.qwen3_tts.codec import build_codec  # noqa: E402
+from voice_agent.models.qwen3_tts.codec_slots import new_codec_rows, render  # noqa: E402
+from voice_agent.models.qwen3_tts.config import DecoderConfig, TalkerConfig  # noqa: E402
 
 pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") != "1":

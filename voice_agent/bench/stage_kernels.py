@@ -172,17 +172,18 @@ def _check_attend(ops: Any, plain: Any, by_slot: bool) -> str:
     arena, slots = _arena(), torch.tensor([2, 0, 3], device="cuda", dtype=torch.int32)
     cos, sin = (t[:, 0].contiguous() for t in rope(torch.arange(256, device="cuda"), 128, 1e6, torch.float32))
     qkv = torch.randn(3, 4096, device="cuda").to(torch.bfloat16)
-    norms = [(1 + 0.1 * torch.randn(128, device="cuda")).to(torch.bfloat16) for _ in range(2)]
-    results, caches = [], []
+    norms: Any = [(1 + 0.1 * torch.randn(128, device="cuda")).to(torch.bfloat16) for _ in range(2)]
+    results: list[Any] = []
+    caches: list[Any] = []
     for which in (ops, plain):
         kv = arena.kv[0].clone() if by_slot else arena.kv[0, :, :, :16].clone()
-        parts = Attention(kv, slots, arena.state if by_slot else None, 7, *norms, cos, sin, 16, 8)
+        parts = Attention(kv, slots, arena.state if by_slot else None, 7, norms[0], norms[1], cos, sin, 16, 8)
         out = torch.zeros(3, 2048, device="cuda", dtype=torch.bfloat16)
         which.attend(out, qkv, parts)
         results.append(out)
         caches.append(kv)
-    cache = _verdict(*caches, 0.01)
-    return _verdict(*results, 0.02) if cache.startswith("ok") else f"cache {cache}"
+    cache = _verdict(caches[0], caches[1], 0.01)
+    return _verdict(results[0], results[1], 0.02) if cache.startswith("ok") else f"cache {cache}"
 
 
 def _check_inputs(ops: Any, plain: Any) -> str:
@@ -197,8 +198,8 @@ def _check_inputs(ops: Any, plain: Any) -> str:
     arena, slots = _arena(), torch.tensor([2, 0, 3], device="cuda", dtype=torch.int32)
     results = [torch.zeros(3, 2048, device="cuda") for _ in range(2)]
     for which, out in zip((ops, plain), results, strict=True):
-        which.input_rows(out, slots, arena, Inputs(*tables, 7, 2149))
-    return _verdict(*results, 1e-4)
+        which.input_rows(out, slots, arena, Inputs(tables[0], tables[1], tables[2], 7, 2149))
+    return _verdict(results[0], results[1], 1e-4)
 
 
 def _check_choose(ops: Any, plain: Any, group: int) -> str:

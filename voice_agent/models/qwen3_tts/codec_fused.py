@@ -3,21 +3,23 @@
 Same function as codec.Codec.step over an arena (see codec_slots), within rounding. Needs Triton. Buffers are made once
 for the largest launch and shared by all sizes of one lane, so launches of one lane must not overlap.
 """
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from voice_agent.models.qwen3_tts import codec_kernels as kernels
+from voice_agent.models.qwen3_tts import codec_kernels
 from voice_agent.models.qwen3_tts.arena import Arena
 from voice_agent.models.qwen3_tts.codec import Codec
 from voice_agent.models.qwen3_tts.codec_conv import Conv, Snake, Upsample
 from voice_agent.models.qwen3_tts.codec_slots import CodecRows
 from voice_agent.models.qwen3_tts.transformer import rope
 
+kernels: Any = codec_kernels  # launched as kernel[grid](...), which no type says
 _PLACES = 128  # of the ring of keys and values: window and launch together are 88
 _ANGLES = 4_096
 _BLOCK_C = 128
@@ -42,7 +44,7 @@ class Product:
 class After:
     """What follows a product."""
 
-    act: int = kernels.NONE
+    act: int = codec_kernels.NONE
     snake: tuple[Tensor, Tensor] | None = None
     residual: Tensor | None = None
     norm: bool = False
@@ -58,7 +60,7 @@ class FusedCodec:
     histories: list[Tensor] = field(default_factory=list)  # [slots + 1, columns, channels]
     fields: list[tuple[int, int, int]] = field(default_factory=list)  # channels, columns, columns a frame
     parts: dict = field(default_factory=dict)
-    scales: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+    scales: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         codec, config = self.codec, self.codec.config
@@ -103,8 +105,9 @@ class FusedCodec:
     ) -> After:
         """What follows a product whose outputs are so many columns of the Snake's channels."""
         if id(snake) not in self.scales:
-            self.scales[id(snake)] = tuple(
-                s[:, 0].repeat(repeat).contiguous() for s in (snake.a, snake.inverse_b)
+            self.scales[id(snake)] = (
+                snake.a[:, 0].repeat(repeat).contiguous(),
+                snake.inverse_b[:, 0].repeat(repeat).contiguous(),
             )
         return After(kernels.SNAKE, self.scales[id(snake)], residual, raw=raw)
 

@@ -4,7 +4,7 @@ What follows a product (bias, residual, Snake, GELU, SwiGLU, a norm's factor) is
 registers. Columns from before a launch come from the stream's history, found by slot. `rows` [B, 4] int32 is slot,
 first frame, real frames, 1 for a new stream.
 """
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 
 import triton
 import triton.language as tl

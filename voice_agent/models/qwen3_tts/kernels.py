@@ -4,7 +4,7 @@ Each is launched by a function of the same meaning in triton_ops, whose plain tw
 starts while its forerunner still runs and waits (`gdc_wait`) before it reads anything that was written before it;
 weights never change, so they may be fetched earlier. Row b of everything belongs to slot `slots[b]`.
 """
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 
 import triton
 import triton.language as tl

@@ -6,17 +6,19 @@ by Triton or by cuBLAS, whichever was faster for the shape; from `cublas_from` r
 # pyright: basic
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_agent.models.qwen3_tts import kernels
+from voice_agent.models.qwen3_tts import kernels as triton_kernels
 from voice_agent.models.qwen3_tts.arena import STATE, Arena
 from voice_agent.models.qwen3_tts.config import GROUPS
 from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick
 from voice_agent.models.qwen3_tts.sampling import CONTROL_CODES
 
+kernels: Any = triton_kernels  # launched as kernel[grid](...), which no type says
 _EPS = 1e-6
 
 
