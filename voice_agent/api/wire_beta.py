@@ -132,7 +132,7 @@ def _param(param: str | None) -> str | None:
 
 
 def _put(tree: Json, path: str, value: Any) -> None:
-    """Put a value at a path; where the client put something else than an object on the way, that stays to be refused."""
+    """Put a value at a path; what a client put on the way that is no object stays, to be refused."""
     *parents, last = path.split(".")
     for key in parents:
         if tree.get(key) is None:

@@ -72,7 +72,7 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     told = {
         name: value for name, value in options.extra.items() if name in ("slots", "length", "fused_codec")
     }
-    sizes = replace(Sizes(fused_codec=device.type == "cuda"), **told)
+    sizes = replace(Sizes(), **told)  # the fused codec on demand: its graphs carried no load on a GPU yet
     serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
