@@ -292,6 +292,6 @@ def tab(browser: Browser, url: str, **options: Any) -> Generator[Person]:
     try:
         person = person_at(context, url)
         yield person
-        assert not person.problems
+        assert not person.problems, person.problems
     finally:
         context.close()

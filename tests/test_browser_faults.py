@@ -204,6 +204,7 @@ def test_a_reloaded_page_takes_its_call_up_again(server: LiveServer, browser: Br
         assert person.page.inner_text("#state") == "Ready"  # who has hung up is not called again
 
 
+@pytest.mark.slow
 def test_a_call_that_is_hung_up_elsewhere_says_so_and_is_not_made_again(
     server: LiveServer, browser: Browser
 ) -> None:
