@@ -2,14 +2,12 @@
 
 import os
 import re
-from fractions import Fraction
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
+from voice_agent.bench.spoken import to_rate
 from voice_agent.engine.messages import SpokenWord
 
 
@@ -28,11 +26,7 @@ def words_of(text: str) -> list[SpokenWord]:
 
 def to_model_rate(sound: Samples, rate_hz: int) -> Samples:
     """Resample to what recognizers hear."""
-    resampler = av.AudioResampler("s16", "mono", MODEL_RATE_HZ)
-    frame = av.AudioFrame.from_ndarray(sound[None], "s16", "mono")
-    frame.sample_rate, frame.time_base = rate_hz, Fraction(1, rate_hz)
-    resampled = (*resampler.resample(frame), *resampler.resample(None))
-    return np.concatenate([out.to_ndarray().ravel() for out in resampled]).astype(np.int16)
+    return to_rate(sound, rate_hz, MODEL_RATE_HZ)
 
 
 def words_wrong(wanted: str, heard: str) -> tuple[int, int]:

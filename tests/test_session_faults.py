@@ -1,7 +1,9 @@
 """Odd orders of speech, events and wishes that once broke a session; each test says what holds."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +80,9 @@ async def test_interrupt_off_while_held_does_not_hold_for_ever() -> None:
         assert not rig.output.held and rig.session.machine.reply is Reply.NONE
 
 
-async def test_late_end_then_commit_does_not_kill() -> None:
+@asynccontextmanager
+async def spoken_over_and_ended_before_the_verdict() -> AsyncGenerator[Rig]:
+    """A held reply, and a turn whose end waits for a verdict."""
     clock = ManualClock()
     async with Rig(
         clock=clock,
@@ -91,6 +95,11 @@ async def test_late_end_then_commit_does_not_kill() -> None:
         await rig.wait(1500)
         await rig.say(200)
         await rig.wait(320)
+        yield rig
+
+
+async def test_late_end_then_commit_does_not_kill() -> None:
+    async with spoken_over_and_ended_before_the_verdict() as rig:
         assert inside(rig)._late_end and rig.session.machine.reply is Reply.HELD
         rig.session.command(CommitInput())
         await rig.wait(3000)
@@ -98,18 +107,7 @@ async def test_late_end_then_commit_does_not_kill() -> None:
 
 
 async def test_late_end_then_a_new_onset_does_not_kill() -> None:
-    clock = ManualClock()
-    async with Rig(
-        clock=clock,
-        thinker=FakeEngine(clock, says=[STORY]),
-        recognizer=FakeEngine(clock, hears=["Tell.", [Wait(900), "Stop it now."]]),
-        turn=TurnConfig(server_silence_ms=200),
-        settings=SessionSettings(instructions="", voice="", turn_detection="server"),
-    ) as rig:
-        await rig.say(800)
-        await rig.wait(1500)
-        await rig.say(200)
-        await rig.wait(320)
+    async with spoken_over_and_ended_before_the_verdict() as rig:
         assert inside(rig)._late_end
         await rig.say(300)
         await rig.wait(3000)

@@ -1,17 +1,18 @@
 """One call from a browser: the peer's media and data channel joined to a session, as signalling sees it.
 
-Owns everything of the call; whichever part ends first ends the rest. The broad `except` here is the session's
-supervisor: a bug in one call is logged and ends that call, and no other.
+Owns everything of the call; whichever part ends first ends the rest (call_life).
 """
 
 import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.switchboard import Line, Switchboard
+from voice_agent.call_life import EXPIRED, CallLife
 from voice_agent.clock import NS_PER_S, Clock
 from voice_agent.config import SessionConfig
 from voice_agent.errors import MediaError
@@ -27,7 +28,6 @@ ROOM_EVENTS = (
     32  # from which on sound has to wait; a slow client should not get seconds of it after a barge-in
 )
 WATCH_S = 1.0
-EXPIRED = "time is over"
 
 
 class EventQueue:
@@ -95,21 +95,25 @@ class BrowserCall:
         self._queue = queue
         self._line = Line(ChannelLine(peer.channel))
         self.switchboard = Switchboard(self, protocol)
-        self._closed = asyncio.Event()
-        self.end_reason = ""
-        self._ending = False
-        self._task: asyncio.Task[None] | None = None
+        self._life = CallLife(session.session_id)
         peer.channel.on_replaced = lambda: self.switchboard.opening(self._line)
         peer.channel.on_refused = lambda error: queue.put(SessionError(error.code, str(error), error.param))
 
     def start(self, limits: SessionConfig, clock: Clock) -> None:
         """Set the call going; it owns itself until closed."""
-        self._task = asyncio.create_task(self._live(limits, clock), name=f"call {self._session.session_id}")
+        task = self._life.start(partial(self._talk, limits, clock), self._peer.close)
+        # a peer connection is full of cycles; left alone they pile up over many calls
+        task.add_done_callback(lambda _: gc.collect())
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ended; empty while it runs."""
+        return self._life.end_reason
 
     @property
     def expired(self) -> bool:
         """Whether its time was over."""
-        return self.end_reason == EXPIRED
+        return self._life.expired
 
     @property
     def connected(self) -> bool:
@@ -122,15 +126,11 @@ class BrowserCall:
 
     async def close(self, reason: str) -> None:
         """End the call and wait until all of it is freed."""
-        self.end_reason = self.end_reason or reason
-        if self._task and not self._ending:
-            self._ending = True  # a second cancel would interrupt the freeing
-            self._task.cancel()
-        await self.wait_closed()
+        await self._life.close(reason)
 
     async def wait_closed(self) -> None:
         """Return once the call is over."""
-        await self._closed.wait()
+        await self._life.wait_closed()
 
     def timeline(self) -> dict[str, Any]:
         """The inside as JSON."""
@@ -147,30 +147,17 @@ class BrowserCall:
         """What the session tells."""
         return self._queue.events()
 
-    async def _live(self, limits: SessionConfig, clock: Clock) -> None:
-        try:
-            await self._talk(limits, clock)
-        except asyncio.CancelledError:
-            self.end_reason = self.end_reason or "cancelled"
-        except MediaError:
-            self.end_reason = self.end_reason or await self._peer.closed()
-        except Exception:
-            self.end_reason = "internal_error"
-            logger.exception("call %s failed", self._session.session_id)
-        finally:
-            self._ending = True
-            try:
-                await self._peer.close()
-            finally:
-                logger.info("call %s ended: %s", self._session.session_id, self.end_reason)
-                self._closed.set()
-                gc.collect()  # a peer connection is full of cycles; left alone they pile up over many calls
-
     async def _talk(self, limits: SessionConfig, clock: Clock) -> None:
+        try:
+            await self._talk_until_one_part_ends(limits, clock)
+        except MediaError:
+            await self._until_gone()
+
+    async def _talk_until_one_part_ends(self, limits: SessionConfig, clock: Clock) -> None:
         """Run all parts; the first that ends says why the call ends."""
         await self._peer.connected()
         logger.info("call %s connected", self._session.session_id)
-        parts: dict[asyncio.Task[Any], str] = {
+        parts: dict[asyncio.Future[Any], str] = {
             asyncio.create_task(self._until_gone()): "peer gone",
             asyncio.create_task(self._session.run()): "microphone ended",
             asyncio.create_task(self._join()): "peer gone",
@@ -178,19 +165,13 @@ class BrowserCall:
             asyncio.create_task(self._queue.overflowed.wait()): "events not taken",
             asyncio.create_task(watch(self._session, limits, clock)): EXPIRED,
         }
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            first = next(task for task in parts if task in done)
-            self.end_reason = self.end_reason or parts[first]
-            first.result()
-        finally:
-            for task in parts:
-                task.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+        async with self._life.until_first(parts):
+            pass
 
     async def _until_gone(self) -> None:
-        """Return when the peer is closed, with its reason noted."""
-        self.end_reason = self.end_reason or await self._peer.closed()
+        """Return when the peer is closed, with its reason noted, or at once when one is known."""
+        if not self.end_reason:
+            self._life.ends(await self._peer.closed())
 
     async def _join(self) -> None:
         """Serve the data channel; one that closes early ends nothing."""

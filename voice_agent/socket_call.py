@@ -1,19 +1,21 @@
 """One call over a WebSocket: the client's appended sound and its player joined to a session.
 
-Owns everything of the call but the socket, which is handed in as a line; whichever part ends first ends the rest. The
-broad `except` here is the session's supervisor: a bug in one call is logged and ends that call, and no other.
+Owns everything of the call but the socket, which is handed in as a line; whichever part ends first ends the rest
+(call_life).
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.audio import MicrophoneFrame, PcmChunk
-from voice_agent.call import EXPIRED, EventQueue, watch
+from voice_agent.call import EventQueue, watch
+from voice_agent.call_life import EXPIRED, CallLife
 from voice_agent.clock import Clock
 from voice_agent.config import SessionConfig
 from voice_agent.errors import OfferRejected
@@ -77,21 +79,21 @@ class SocketCall:
         self.switchboard = Switchboard(self, protocol)
         self._session = session
         self._media = media
-        self._closed = asyncio.Event()
-        self._ending = False
-        self._task: asyncio.Task[None] | None = None
-        self.end_reason = ""
+        self._life = CallLife(session.session_id)
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ended; empty while it runs."""
+        return self._life.end_reason
 
     @property
     def expired(self) -> bool:
         """Whether its time was over."""
-        return self.end_reason == EXPIRED
+        return self._life.expired
 
     def start(self, line: Line, limits: SessionConfig, clock: Clock) -> None:
         """Set the call going on its own line; it owns itself until closed."""
-        self._task = asyncio.create_task(
-            self._live(line, limits, clock), name=f"call {self._session.session_id}"
-        )
+        self._life.start(partial(self._talk, line, limits, clock), self._free)
 
     async def add_candidates(self, fragment: str) -> None:
         """There are none here."""
@@ -99,20 +101,16 @@ class SocketCall:
 
     async def close(self, reason: str) -> None:
         """End the call and wait until all of it is freed."""
-        self.end_reason = self.end_reason or reason
-        if self._task and not self._ending:
-            self._ending = True
-            self._task.cancel()
-        await self.wait_closed()
+        await self._life.close(reason)
 
     async def wait_closed(self) -> None:
         """Return once the call is over."""
-        await self._closed.wait()
+        await self._life.wait_closed()
 
     def timeline(self) -> dict[str, Any]:
         """The inside as JSON."""
         inside = self._session.timeline()
-        return inside | {"connected": not self._closed.is_set(), "end_reason": self.end_reason}
+        return inside | {"connected": not self._life.closed, "end_reason": self.end_reason}
 
     # the session port of its lines
 
@@ -138,19 +136,8 @@ class SocketCall:
     def _refused(self, reply_id: str) -> bool:
         return self._media.player.refused(reply_id) or self._media.aside.refused(reply_id)
 
-    async def _live(self, line: Line, limits: SessionConfig, clock: Clock) -> None:
-        try:
-            await self._talk(line, limits, clock)
-        except asyncio.CancelledError:
-            self.end_reason = self.end_reason or "cancelled"
-        except Exception:
-            self.end_reason = "internal_error"
-            logger.exception("call %s failed", self._session.session_id)
-        finally:
-            self._ending = True
-            self._media.close()
-            logger.info("call %s ended: %s", self._session.session_id, self.end_reason)
-            self._closed.set()
+    async def _free(self) -> None:
+        self._media.close()
 
     async def _talk(self, line: Line, limits: SessionConfig, clock: Clock) -> None:
         """Run all parts; the first that ends says why the call ends."""
@@ -162,17 +149,9 @@ class SocketCall:
             asyncio.create_task(self._media.queue.overflowed.wait()): "events not taken",
             asyncio.create_task(watch(self._session, limits, clock)): EXPIRED,
         }
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            first = next(task for task in parts if task in done)
-            self.end_reason = self.end_reason or parts[first]
-            first.result()
+        async with self._life.until_first(parts):
             if self.expired:
                 await self._say_expired(limits, telling)
-        finally:
-            for task in parts:
-                task.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
 
     async def _say_expired(self, limits: SessionConfig, telling: asyncio.Future[None]) -> None:
         """The last event, and time for it to leave."""

@@ -30,7 +30,6 @@ OTHER_VOICES = (Shape(1.05, 1.4), Shape(0.95, 0.8))  # of those who are not the 
 ROOM_DBFS = -62.0  # a quiet room's noise, everywhere: no microphone gives digital silence
 SNR_DB = 10.0
 NOISE_BEFORE_MS, NOISE_BEHIND_MS = 1000, 7000
-USER_DBFS = -20.0  # the packaged voice's own level while it speaks
 
 
 class Right(Enum):

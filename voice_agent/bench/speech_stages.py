@@ -33,7 +33,6 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CODEC_FRAMES, CODEC_ROWS = (1, 2, 4, 8, 16), (1, 4, 8, 16, 32)
 SLOTS, LENGTH, RING = 128, 1024, 64
 HELD_ROWS = 60  # of keys and values, as in the middle of a reply
-GB_PER_S = 4_800.0
 
 Tensor = torch.Tensor
 

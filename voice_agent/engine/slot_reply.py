@@ -3,7 +3,6 @@
 Sound is cut before the first word (leading_silence) and counted from the first sample that is sent.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -103,6 +102,3 @@ class SlotReply:
         cut, frame = self.silence.cut_samples, self.shape.samples_per_frame
         first, end = (max(0, at * frame - cut) for at in (word.first_frame, word.end_frame))
         return Word(word.start_char, word.end_char, first, end, word.exact)
-
-
-NewReply = Callable[[Speak, int], SlotReply]

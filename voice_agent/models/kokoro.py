@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from voice_agent.audio import Samples
@@ -17,6 +16,7 @@ from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
+from voice_agent.models.onnx_session import open_session
 
 RATE_HZ = 24_000
 SAMPLES_PER_FRAME = 240  # 10 ms: no frame of the model's, only a grid
@@ -82,7 +82,7 @@ class Kokoro:
         models = sorted(folder.glob("*.onnx"))
         if len(models) != 1:
             raise WeightsError(f"{folder} holds {len(models)} .onnx files, Kokoro is exactly one")
-        self._session = _session(models[0], options.threads)
+        self._session = open_session(models[0], options.threads)
         phonemes.warm_up()
 
     def encode(self, words: list[SpokenWord], voice: str, speed: float, seed: int) -> Latents:
@@ -178,16 +178,3 @@ def _trimmed(sound: NDArray[np.float32]) -> NDArray[np.float32]:
     """Without the silence before the first sound, but for 30 ms."""
     loud = np.flatnonzero(np.abs(sound) > QUIET)
     return sound[max(0, int(loud[0]) - LEAD_SAMPLES) :] if len(loud) else sound
-
-
-def _session(path: Path, threads: int) -> ort.InferenceSession:
-    """A model on so many threads that sleep, not spin, between calls: the cores are shared with the LLM."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - onnxruntime raises classes of its own, made at run time
-        raise WeightsError(f"{path.name} cannot be loaded: {error}") from error

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from voice_agent.audio import Samples
@@ -23,6 +22,7 @@ from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
+from voice_agent.models.onnx_session import open_session
 from voice_agent.models.piper_cut import TALKER, VOICE_BOX, cut
 
 CONTEXT_FRAMES = (
@@ -61,8 +61,8 @@ class Piper:
         self.rate_hz = int(config["audio"]["sample_rate"])
         self.voices = (source.stem.split("-")[1] if source.stem.count("-") == 2 else source.stem,)
         self.languages = ("en",)
-        self._talker = _session(parts / TALKER, options.threads)
-        self._voice_box = _session(parts / VOICE_BOX, options.threads)
+        self._talker = open_session(parts / TALKER, options.threads)
+        self._voice_box = open_session(parts / VOICE_BOX, options.threads)
         self._channels = next(int(i.shape[1]) for i in self._talker.get_inputs() if i.name == "frame_noise")
         self.samples_per_frame = len(self._render(np.zeros((1, self._channels, 4), np.float32))) // 4
         phonemes.warm_up()
@@ -235,16 +235,3 @@ def _read_config(source: Path) -> dict[str, Any]:
     if missing or speakers != 1:
         raise WeightsError(f"{source.name}: only single-speaker voices with the usual marks can be spoken")
     return config
-
-
-def _session(path: Path, threads: int) -> ort.InferenceSession:
-    """A model on so many threads that sleep, not spin, between calls: the cores are shared with the LLM."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - onnxruntime raises classes of its own, made at run time
-        raise WeightsError(f"{path.name} cannot be loaded: {error}") from error
