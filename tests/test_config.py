@@ -73,6 +73,19 @@ def test_a_url_makes_the_thinker_remote() -> None:
     assert load_config(None, {"VOICE_AGENT_THINKER_URL": "http://x/v1"}).thinker.family == "remote"
 
 
+@pytest.mark.parametrize(
+    ("flags", "ms"),
+    [
+        ({}, 900),
+        ({"profile": "gpu-cascade"}, 0),
+        ({"thinker": {"url": "http://localhost:8001/v1"}}, 0),
+        ({"thinker": {"url": "http://localhost:8001/v1"}, "turn": {"read_ahead_ms": 700}}, 700),
+    ],
+)
+def test_reading_ahead_is_for_models_that_read_slowly(flags: dict[str, Any], ms: int) -> None:
+    assert load_config(environment={}, flags=flags).turn.read_ahead_ms == ms
+
+
 def test_every_field_is_documented_and_the_printed_form_is_read_back(tmp_path: Path) -> None:
     text = describe(Config())
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]

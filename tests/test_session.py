@@ -95,7 +95,7 @@ class Rig:
     thinker: FakeEngine | None = None
     talker: FakeEngine | None = None
     judge: Judge = field(default_factory=Judge)
-    turn: TurnConfig = field(default_factory=TurnConfig)
+    turn: TurnConfig = field(default_factory=lambda: TurnConfig(read_ahead_ms=0))
     conversation: SessionConfig = field(default_factory=SessionConfig)
     settings: SessionSettings = field(
         default_factory=lambda: SessionSettings(instructions="Be brief.", voice="")

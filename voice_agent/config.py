@@ -207,6 +207,11 @@ class TurnConfig:
     cancel_echo: bool = setting(
         "Take the reply's own sound out of the microphone: not every client does, and none at once.", True
     )
+    read_ahead_ms: int = setting(
+        "Speech after which, and each time again, the words so far go into the LLM's cache, so that less is left to "
+        "read at the end of the turn; 0: never. Only for LLMs in our own process, which read slowly.",
+        900,
+    )
     min_reply_delay_ms: int = setting(
         "Floor for how soon a reply may start; some find under 200 ms uncanny.", 0
     )
@@ -293,7 +298,7 @@ def load_config(
     tree: dict[str, Any] = {"profile": profile}
     for layer in [PROFILES[profile], *layers]:
         tree = _merge(tree, layer)
-    config = _build(Config, tree, "")
+    config = _build(Config, _with_fitting_turns(tree), "")
     return _checked(_with_remote_thinker(config))
 
 
@@ -417,6 +422,14 @@ def _with_remote_thinker(config: Config) -> Config:
     if not config.thinker.url:
         return config
     return replace(config, thinker=replace(config.thinker, family="remote"))
+
+
+def _with_fitting_turns(tree: dict[str, Any]) -> dict[str, Any]:
+    """Nothing is read ahead, unless it is asked for, where it gains nothing or is charged for."""
+    thinker: dict[str, Any] = tree.get("thinker", {})
+    if thinker.get("family", "llama") == "llama" and not thinker.get("url"):
+        return tree
+    return _merge({"turn": {"read_ahead_ms": 0}}, tree)
 
 
 def _checked(config: Config) -> Config:

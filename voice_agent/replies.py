@@ -50,6 +50,7 @@ class Replies:
         self._tail: list[ReplyRun] = []
         self._asides: dict[str, ReplyRun] = {}
         self._recent: OrderedDict[str, ReplyRun] = OrderedDict()
+        self._reading: asyncio.Task[None] | None = None
         self.current: ReplyRun | None = None
         self.ahead: ReplyRun | None = None
 
@@ -61,6 +62,19 @@ class Replies:
         messages = self._chat.messages(settings.instructions, text)
         self._ahead_text = text
         self.ahead = self._begin(thinking_ask(settings, messages, text), timeline)
+
+    def read_ahead(self, settings: SessionSettings, text: str) -> None:
+        """Let the Thinker read the words so far, so that only the rest is left at their end; answers go first."""
+        if self._tasks or self._ports.cascade.thinking():
+            return
+        self._stop_reading()
+        ask = thinking_ask(settings, self._chat.messages(settings.instructions, text), text)
+        self._reading = self._spawn(self._ports.cascade.read_ahead(ask))
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading.cancel()
+            self._reading = None
 
     def throw_away_ahead(self) -> None:
         """The words changed, or nobody may speak now."""
@@ -146,6 +160,7 @@ class Replies:
 
     def cancel_all(self) -> None:
         """The session ends."""
+        self._stop_reading()
         for task in self._tasks.values():
             task.cancel()
 
@@ -155,6 +170,7 @@ class Replies:
 
     def _begin(self, ask: Ask, timeline: TurnTimeline) -> ReplyRun:
         """Set a reply going, unheard for now."""
+        self._stop_reading()
         run = ReplyRun(self._ports, ask, timeline)
         self._begin_task(run)
         return run

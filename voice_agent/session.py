@@ -161,6 +161,7 @@ class VoiceSession:
                 self._follow_by_hand(frame)
             else:
                 self._judge_overlap()
+                self._read_ahead()
                 self._answer_silence()
 
     def _follow_by_hand(self, frame: MicrophoneFrame) -> None:
@@ -233,7 +234,16 @@ class VoiceSession:
         turn = self._turns.current
         return bool(turn and turn.announced) or not self.settings.interrupt_response
 
+    def _read_ahead(self) -> None:
+        """While the user speaks to nobody's answer: let the Thinker read what was said so far, if nobody else waits."""
+        every_ms = self._parts.turn.read_ahead_ms
+        free = self.machine.reply is Reply.NONE and not self._parts.recognizer.in_flight()
+        if every_ms and free and self.settings.overlap and self._endpointer.speaking:
+            self._turns.listen_in(self._endpointer.voiced_ms, every_ms)
+
     def _work_ahead(self, pause: Pause) -> None:
+        if self.machine.reply is Reply.NONE:
+            self._turns.stop_listening_in()
         if self.settings.overlap:
             judge = self.settings.turn_detection == "semantic" and self.machine.reply is Reply.NONE
             self._turns.work_ahead(pause, judge=judge)
@@ -262,6 +272,8 @@ class VoiceSession:
             self._answer(turn)
         elif turn is self._turns.current and self._worth_thinking(turn):
             self._replies.think_ahead(self.settings, turn.text or "", turn.timeline)
+        elif turn is self._turns.current and turn.first_words and not turn.pause:
+            self._replies.read_ahead(self.settings, turn.first_words)
         self._judge_overlap()
 
     def _worth_thinking(self, turn: UserTurn) -> bool:

@@ -151,13 +151,18 @@ class Turns:
         turn.timeline.stamps_ns["vad"] = self._ports.clock.now_ns()
         self._begin(turn, pause, judge=judge)
 
-    def listen_in(self, speech_ms: float) -> None:
-        """Hear the first words of speech that goes on over a reply: what it is must be known before it pauses."""
+    def listen_in(self, speech_ms: float, every_ms: int = LISTEN_IN_MS) -> None:
+        """Hear the first words of speech that goes on: over a reply, what it is must be known before it pauses."""
         turn = self.current
-        if not turn or turn.pause or turn.working or speech_ms < turn.listened_ms + LISTEN_IN_MS:
+        if not turn or turn.pause or turn.working or speech_ms < turn.listened_ms + every_ms:
             return
         turn.listened_ms = speech_ms
         turn.listening_in = self._ports.spawn(self._hear_first_words(turn))
+
+    def stop_listening_in(self) -> None:
+        """The user paused: all the words so far are wanted, and at once."""
+        if self.current and self.current.listening_in:
+            self.current.listening_in.cancel()
 
     def drop_ahead(self) -> None:
         """The user went on."""
@@ -167,8 +172,7 @@ class Turns:
     def forget(self) -> None:
         """What was said was not for us: as if it had not been."""
         self.drop_ahead()
-        if self.current and self.current.listening_in:
-            self.current.listening_in.cancel()
+        self.stop_listening_in()
         self.current = None
 
     def commit(self, end: TurnEnd) -> UserTurn | None:

@@ -134,6 +134,18 @@ class Cascade:
             except* EngineError as failures:
                 raise _first(failures) from None
 
+    async def read_ahead(self, ask: Ask) -> None:
+        """Let the Thinker read a conversation whose last words are still coming; what it would say is thrown away.
+
+        Raises nothing but cancellation: what is wrong with the Thinker, the answer itself will tell.
+        """
+        assert isinstance(ask.think, Think), "there is nothing to read ahead of a given text"
+        think = structs.replace(ask.think, epoch=next(self._epochs), max_output_tokens=1)
+        async with aclosing(self._thinker.stream(think)) as results:
+            async for result in results:
+                if isinstance(result, Failed):
+                    logger.info("reading ahead failed: %s", result.code)
+
     async def _think(self, ask: Ask, sink: Sink, speaking: "_Speaking") -> Answer:
         if isinstance(ask.think, str):
             sink.text(ask.think)
