@@ -115,3 +115,18 @@ def test_busy_tells_how_long_a_step_has_not_moved(post: Post, gate: threading.Ev
     assert 0 <= first < lane.busy_ms()
     gate.set()
     post.next()
+
+
+def test_who_gives_way_goes_on_when_the_lane_is_idle_or_after_the_limit(
+    post: Post, gate: threading.Event
+) -> None:
+    lane = lane_of(post)
+    lane.wait_idle(60)  # nothing to wait for
+    run_one(lane, gate)
+    lane.wait_idle(0.01)  # not for ever
+    assert lane.in_flight() == ["running"]
+    waiter = threading.Thread(target=lane.wait_idle, args=(60,))
+    waiter.start()
+    gate.set()
+    waiter.join(5)
+    assert not waiter.is_alive()

@@ -237,6 +237,24 @@ async def test_barge_in_holds_then_cancels_everywhere_and_history_keeps_what_was
         assert rig.history[2:] == [("user", "Stop, please."), ("assistant", "Sorry.")]
 
 
+async def test_quiet_talk_in_the_room_holds_a_reply_once_and_a_loud_word_still_stops_it() -> None:
+    clock = ManualClock()
+    recognizer = FakeEngine(clock, hears=["Tell me a story.", "dinner is ready", "Stop, please."])
+    thinker = FakeEngine(clock, says=[STORY * 3])
+    async with Rig(clock=clock, thinker=thinker, recognizer=recognizer) as rig:
+        await rig.say(800)
+        await rig.wait(1500)
+        await rig.say(2500, level=1500)
+        await rig.wait(300)
+        await rig.say(500, level=1500)
+        await rig.wait(1000)
+        assert [call[0] for call in rig.output.calls].count("hold") == 1
+        assert rig.session.machine.state == "speaking"
+        await rig.say(700)
+        await rig.wait(500)
+        assert [e.reason for e in rig.of(ReplyDone)] == ["turn_detected"]
+
+
 async def test_speech_started_of_a_barge_in_is_told_at_the_verdict_and_dated_back() -> None:
     clock = ManualClock()
     async with Rig(clock=clock, thinker=FakeEngine(clock, says=[STORY])) as rig:

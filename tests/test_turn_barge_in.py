@@ -11,6 +11,7 @@ RULES = BargeInRules(
     verdict_ms=600,
     surely_speech_ms=700,
     surely_not_listening_ms=1050,
+    words_ms=900,
     longest_backchannel_ms=450,
     aside_db=9,
     settle_ms=250,
@@ -22,35 +23,50 @@ def test_hold_after_so_much_speech(speech_ms: float, held: bool) -> None:
     assert should_hold(speech_ms, RULES) is held
 
 
+@pytest.mark.parametrize(("quiet_db", "held"), [(-15, False), (-9, False), (-8, True), (0, True)])
+def test_more_of_the_quiet_talk_that_was_ignored_holds_nothing(quiet_db: float, held: bool) -> None:
+    assert should_hold(300, RULES, quiet_db) is held
+
+
 @pytest.mark.parametrize(
     ("evidence", "verdict"),
     [
         (Evidence(200, 50, True), None),
         (Evidence(300, 300, False), None),
-        (Evidence(700, 550, True), Verdict.INTERRUPT),
-        (Evidence(300, 600, False), Verdict.BACKCHANNEL),
-        (Evidence(500, 600, True), Verdict.INTERRUPT),
-        (Evidence(451, 600, False), Verdict.INTERRUPT),
+        (Evidence(700, 550, True), None),  # no word is known: it may be a cough
+        (Evidence(1050, 900, True), Verdict.INTERRUPT),
+        (Evidence(700, 550, True, None, first_words="What"), Verdict.INTERRUPT),
+        (Evidence(500, 600, True, None, first_words="What"), Verdict.INTERRUPT),
+        (Evidence(500, 600, True), None),
+        (Evidence(300, 600, False), None),  # silent again: its words are about to be known
+        (Evidence(300, 900, False), Verdict.BACKCHANNEL),
+        (Evidence(451, 900, False), Verdict.INTERRUPT),
+        (Evidence(640, 601, False, None, first_words="interest"), None),  # "interesting" is nearly there
+        (Evidence(640, 700, False, "Interesting.", 0, 450), Verdict.BACKCHANNEL),
         (Evidence(300, 200, False, "stop please"), Verdict.INTERRUPT),
         (Evidence(300, 200, False, "Mm-hmm.", 0, 100), None),  # "mm-hmm, but ..." begins like this
         (Evidence(300, 350, False, "Mm-hmm.", 0, 250), Verdict.BACKCHANNEL),
         (Evidence(300, 600, False, "Mm-hmm.", 0, 100), Verdict.BACKCHANNEL),
         (Evidence(300, 200, False, ""), None),  # no words yet: the user may go on
         (Evidence(500, 600, False, ""), Verdict.BACKCHANNEL),
+        (Evidence(900, 600, False, ""), Verdict.BACKCHANNEL),  # a laugh, a cough
         (Evidence(900, 300, True, None, -12), None),
         (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
         (Evidence(500, 300, False, "stop that", -12, 250), Verdict.BACKCHANNEL),
         (Evidence(256, 300, False, "okay", -9, 150), None),  # "okay, please stop"
-        (Evidence(900, 300, True, None, -6), Verdict.INTERRUPT),
+        (Evidence(900, 300, True, None, -6, first_words="Please"), Verdict.INTERRUPT),
         (Evidence(800, 650, True, None, first_words="Oh,"), None),  # "oh, I see" goes on
         (Evidence(1050, 900, True, None, first_words="Oh,"), Verdict.INTERRUPT),
-        (Evidence(640, 610, False, None, first_words="Yeah, yeah"), Verdict.BACKCHANNEL),
         (
-            Evidence(640, 500, False, None, first_words="Yeah, yeah"),
+            Evidence(640, 610, False, None, first_words="Yeah, yeah"),
             None,
         ),  # all its words are about to be known
+        (Evidence(640, 900, False, None, first_words="Yeah, yeah"), Verdict.BACKCHANNEL),
+        (Evidence(704, 597, True, None, first_words="Oh, no."), None),  # "oh, nice" is nearly there
+        (Evidence(704, 597, True, None, first_words="No, oh."), Verdict.INTERRUPT),
+        (Evidence(640, 700, False, "Okay, stop.", first_words="Okay, st"), Verdict.INTERRUPT),
         (Evidence(800, 610, True, None, first_words="What time"), Verdict.INTERRUPT),
-        (Evidence(600, 610, True, None, first_words=""), Verdict.INTERRUPT),
+        (Evidence(600, 610, True, None, first_words=""), None),
         (Evidence(600, 500, False, "Okay but", first_words="Okay"), Verdict.INTERRUPT),
     ],
 )
@@ -167,3 +183,16 @@ def test_a_whole_question_waits_for_nothing_more(text: str) -> None:
 )
 def test_what_is_no_whole_question(text: str) -> None:
     assert not is_whole_question(text)
+
+
+def test_who_speaks_up_after_long_quiet_talk_is_heard() -> None:
+    loudness = Loudness()
+    loudness.voiced(-30)
+    loudness.learn()
+    loudness.begin()
+    for _ in range(200):
+        loudness.voiced(-45)
+    assert loudness.relative_db == -15
+    for _ in range(12):  # 384 ms
+        loudness.voiced(-30)
+    assert -9 < loudness.relative_db < 0

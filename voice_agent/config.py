@@ -190,7 +190,9 @@ class TurnConfig:
     hold_ms: int = setting("Speech over a reply after which the playout is held.", 150)
     surely_speech_ms: int = setting("Speech over a reply that is no backchannel any more.", 700)
     surely_not_listening_ms: int = setting(
-        "The same for speech that begins like a sound of listening: 'oh, I see' takes a second.", 1050
+        "The same for speech that begins like a sound of listening ('oh, I see' takes a second), or of which no word "
+        "is known.",
+        1050,
     )
     longest_backchannel_ms: int = setting(
         "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
@@ -203,7 +205,11 @@ class TurnConfig:
         "Silence after a sound of listening before the reply goes on; 'okay, please stop' begins like one.",
         400,
     )
-    verdict_ms: int = setting("Longest time from hold to verdict.", 600)
+    verdict_ms: int = setting("Time from hold to verdict; longer only for speech without a known word.", 600)
+    words_ms: int = setting(
+        "Longest time from hold to verdict when the user is silent again but the words are not known yet.",
+        900,
+    )
     cancel_echo: bool = setting(
         "Take the reply's own sound out of the microphone: not every client does, and none at once.", True
     )

@@ -86,8 +86,9 @@ class VoiceSession:
     """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
 
     State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_held_ns` since when the output is
-    held; `_late_end` the end of a turn that waits for a verdict; `_open_question` a turn that wants an answer,
-    `_answering` the one that is getting it; `_waiting` a wish for a reply to words not yet known.
+    held; `_aside_ignored` whether quiet talk was heard over this reply; `_late_end` the end of a turn that waits for a
+    verdict; `_open_question` a turn that wants an answer, `_answering` the one that is getting it; `_waiting` a wish
+    for a reply to words not yet known.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class VoiceSession:
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
         self._silence = Silence()
         self._held_ns = 0
+        self._aside_ignored = False
         self._late_end: TurnEnd | None = None
         self._open_question: UserTurn | None = None
         self._answering: UserTurn | None = None
@@ -224,6 +226,8 @@ class VoiceSession:
                     self._commit(edge)
                 case _:
                     self._forget_turn()
+        if event is Event.REPLY:
+            self._aside_ignored = False
         if event is Event.OVER:
             self._silence.begin(self._listener.end_sample)
             self._answering = None
@@ -320,13 +324,14 @@ class VoiceSession:
         if machine.user is User.SILENT or not self.settings.interrupt_response:
             return
         speech_ms = self._endpointer.voiced_ms
-        if machine.can(Event.OVERLAP) and should_hold(speech_ms, self._barge_in):
+        loudness_db = self._listener.loudness.relative_db
+        quiet_db = loudness_db if self._aside_ignored else 0.0
+        if machine.can(Event.OVERLAP) and should_hold(speech_ms, self._barge_in, quiet_db):
             self._do(Event.OVERLAP)
         if machine.reply is Reply.HELD:
             since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
             self._turns.listen_in(speech_ms)
             turn = self._turns.current
-            loudness_db = self._listener.loudness.relative_db
             evidence = Evidence(
                 speech_ms,
                 since_ms,
@@ -339,6 +344,9 @@ class VoiceSession:
             verdict = decide(evidence, self._barge_in)
             if verdict:
                 logger.info("session %s: %s", self.session_id, evidence.described)
+            self._aside_ignored |= (
+                verdict is Verdict.BACKCHANNEL and loudness_db <= -self._parts.turn.aside_db
+            )
             self._carry_out(verdict)
 
     def _end_late_turn(self, *, forced: bool = False) -> None:

@@ -70,12 +70,18 @@ class Lane:
                 self._send(Failed(request_id, epoch, "busy", "too many requests are waiting", retryable=True))
                 return
             self._queue.append(job)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def abort(self, request_id: str, epoch: int) -> None:
         """End a queued request now, a running one at its next step; others are left alone."""
         with self._changed:
             self._stop(lambda held: held.request_id == request_id and held.epoch == epoch)
+
+    def wait_idle(self, limit_s: float) -> None:
+        """Block until nothing is queued or running, `limit_s` at most."""
+        if self._running or self._queue:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._held(), limit_s)
 
     def in_flight(self) -> list[str]:
         """Ids queued and running."""
@@ -106,6 +112,7 @@ class Lane:
             ending = self._attempt(job)
             with self._changed:
                 self._running = None
+                self._changed.notify_all()
                 self._send(
                     Finished(job.request_id, job.epoch, "aborted") if job.cancelled.is_set() else ending
                 )

@@ -51,6 +51,9 @@ logger = logging.getLogger(__name__)
 MAX_SPEECH_SAMPLES = 30 * MODEL_RATE_HZ
 TEMPLATE_SLACK_TOKENS = 16  # begin and generation marks that a count may leave out
 COUNTED_PROMPTS = 4_096
+GIVE_WAY_S = (
+    0.5  # most that a token waits for what is being heard: somebody speaks, perhaps over this very answer
+)
 
 
 class InvalidRequest(EngineError):
@@ -167,7 +170,14 @@ class ThinkerEngine:
         if self.thinker is None or isinstance(self.thinker, ConcurrentThinkerModel):
             raise InvalidRequest("this engine has no language model")
         answer = self._answer(job, request, self.thinker)
-        return answer.end(self.thinker.stream(answer.request, answer.emit))
+
+        def emit(text: str) -> bool:
+            over = answer.emit(text)
+            if not over:
+                self._hearing.wait_idle(GIVE_WAY_S)
+            return over
+
+        return answer.end(self.thinker.stream(answer.request, emit))
 
     async def _think_beside(self, task: Request, request: Think) -> Finished:
         assert isinstance(self.thinker, ConcurrentThinkerModel), "only such a Thinker has tasks"

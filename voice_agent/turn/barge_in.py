@@ -25,6 +25,7 @@ class BargeInRules:
     verdict_ms: float
     surely_speech_ms: float
     surely_not_listening_ms: float
+    words_ms: float
     longest_backchannel_ms: float
     aside_db: float
     settle_ms: float
@@ -49,8 +50,19 @@ class Evidence:
 
     @property
     def begins_as_listening(self) -> bool:
-        """Whether speech whose words are not all known begins like a sound of listening ("oh, I see")."""
-        return self.text is None and self.first_words is not None and is_backchannel(self.first_words)
+        """Whether speech whose words are not all known begins like a sound of listening ("oh, I see").
+
+        Its last word may be only the beginning of one: "oh, no" becomes "oh, nice".
+        """
+        if self.text is not None or not self.first_words:
+            return False
+        whole = self.first_words.split()[:-1]
+        return is_backchannel(self.first_words) or is_backchannel(" ".join(whole))
+
+    @property
+    def wordless(self) -> bool:
+        """Whether no word of it is known: it may be any sound, or the beginning of a word."""
+        return not self.text and not self.first_words
 
     @property
     def described(self) -> str:
@@ -60,15 +72,19 @@ class Evidence:
         return f"{sound}, {words}, {self.since_hold_ms:.0f} ms after the hold"
 
 
-def should_hold(speech_ms: float, rules: BargeInRules) -> bool:
-    """Whether the overlap has lasted long enough to stop sending."""
-    return speech_ms >= rules.hold_ms
+def should_hold(speech_ms: float, rules: BargeInRules, quiet_db: float = 0.0) -> bool:
+    """Whether the overlap has lasted long enough to stop sending.
+
+    `quiet_db` is its loudness if quiet talk was already heard over this reply and ignored: more of it holds nothing.
+    """
+    return speech_ms >= rules.hold_ms and quiet_db > -rules.aside_db
 
 
 def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
-    """The verdict as early as the evidence allows; at the latest `verdict_ms` after the hold.
+    """The verdict as early as the evidence allows; `verdict_ms` after the hold, or later for one of two reasons.
 
-    Speech that begins like a sound of listening and goes on gets the time to end as one.
+    Speech that begins like a sound of listening, or of which no word is known, gets the time to end as one. And when
+    the user is silent again nothing presses, since the reply is held: the words are waited for up to `words_ms`.
     """
     if evidence.relative_db <= -rules.aside_db:
         return _of_an_aside(evidence, rules)
@@ -76,15 +92,24 @@ def decide(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
         verdict = _by_words(evidence.text)
         settled = evidence.silence_ms >= rules.settle_ms or evidence.since_hold_ms >= rules.verdict_ms
         return verdict if settled or verdict is Verdict.INTERRUPT else None
-    listening = evidence.begins_as_listening
-    if evidence.speech_ms >= (rules.surely_not_listening_ms if listening else rules.surely_speech_ms):
+    unclear = evidence.begins_as_listening or evidence.wordless
+    if evidence.speech_ms >= (rules.surely_not_listening_ms if unclear else rules.surely_speech_ms):
         return Verdict.INTERRUPT
-    if evidence.since_hold_ms < rules.verdict_ms or (listening and evidence.speaking):
+    if evidence.since_hold_ms < rules.verdict_ms:
         return None
-    if listening:
+    if evidence.speaking:
+        return None if unclear else Verdict.INTERRUPT
+    return _of_silence(evidence, rules)
+
+
+def _of_silence(evidence: Evidence, rules: BargeInRules) -> Verdict | None:
+    """The user said something without a known word and is silent again."""
+    if evidence.text is not None:
         return Verdict.BACKCHANNEL
-    long = evidence.speaking or evidence.speech_ms > rules.longest_backchannel_ms
-    return Verdict.INTERRUPT if long and evidence.text is None else Verdict.BACKCHANNEL
+    if evidence.since_hold_ms < rules.words_ms:
+        return None
+    short = evidence.speech_ms <= rules.longest_backchannel_ms
+    return Verdict.BACKCHANNEL if short or evidence.begins_as_listening else Verdict.INTERRUPT
 
 
 def _of_an_aside(evidence: Evidence, rules: BargeInRules) -> Verdict | None:

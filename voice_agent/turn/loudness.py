@@ -4,6 +4,9 @@ Pure arithmetic on levels in dBFS. The usual level is learnt from turns that wer
 is said about loudness.
 """
 
+from collections import deque
+
+RECENT_WINDOWS = 20  # 640 ms of voice: who talks in the background does not hide who speaks up
 NEWEST_SHARE = 0.3  # of a new turn in the usual level: a user who moves is followed within a few turns
 
 
@@ -14,15 +17,18 @@ class Loudness:
         self._usual_db: float | None = None
         self._sum_db = 0.0
         self._windows = 0
+        self._recent_db = deque[float](maxlen=RECENT_WINDOWS)
 
     def begin(self) -> None:
         """A turn begins."""
         self._sum_db, self._windows = 0.0, 0
+        self._recent_db.clear()
 
     def voiced(self, level_db: float) -> None:
         """Another voiced window of the turn."""
         self._sum_db += level_db
         self._windows += 1
+        self._recent_db.append(level_db)
 
     def learn(self) -> None:
         """The turn was the user's: remember how loud it was."""
@@ -34,7 +40,7 @@ class Loudness:
 
     @property
     def relative_db(self) -> float:
-        """The present turn against the usual one; 0 while either is unknown."""
-        if self._usual_db is None or not self._windows:
+        """The present turn's latest speech against the usual turn; 0 while either is unknown."""
+        if self._usual_db is None or not self._recent_db:
             return 0.0
-        return self._sum_db / self._windows - self._usual_db
+        return sum(self._recent_db) / len(self._recent_db) - self._usual_db
