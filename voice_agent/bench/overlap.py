@@ -31,6 +31,7 @@ COMMIT_S = 12.0  # the longest patience, and some
 VERDICT_MS = 3000.0  # after the item's end a reply that still sounds was not stopped by it
 SHORTEST_HOLD_MS = 100.0  # less is a gap between words
 JUST_NOW_MS = 50.0
+REPLY_TOKENS = 120  # half a minute: small models tell a story for minutes, and what is ignored is waited out
 WAIT_FOR_VOICE_S = 4.0
 HOLD_WITHIN_MS = 1500.0  # a hold begins at the latest so long after the item's end
 
@@ -72,6 +73,7 @@ async def over_reply(caller: Caller, clock: Clock, question: Samples, sound: Ite
     item = sound.item
     if item.kind == "echo":
         caller.echoing(EchoPath(item.level_db, item.delay_ms))
+    caller.send({"type": "session.update", "session": {"type": "realtime", "max_output_tokens": REPLY_TOKENS}})
     asked = await caller.say(question)
     await caller.heard(lambda: first_voice(caller.sound.windows, asked.last_voiced_ns), REPLY_S)
     voice = first_voice(caller.sound.windows, asked.last_voiced_ns)
