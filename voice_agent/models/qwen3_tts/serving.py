@@ -1,7 +1,7 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
-`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
-fused_codec. On a machine without a GPU everything runs eagerly in float32, for tests.
+`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), frames_per_token (how long a voice that
+never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec. On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from voice_agent.engine.runtime import TalkerOptions
-from voice_agent.errors import ConfigError
+from voice_agent.errors import ConfigError, WeightsError
 from voice_agent.models.qwen3_tts.config import (
     LARGE,
     SMALL,
@@ -62,6 +62,7 @@ class Serving:
     end_token: int
     end_code: int
     temperature: float = 0.9
+    frames_per_token: int | None = None  # None: the model ends its speech itself
 
 
 def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
@@ -74,7 +75,8 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     }
     sizes = replace(Sizes(), **told)  # the fused codec on demand: its graphs carried no load on a GPU yet
     serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
-    return replace(serving, temperature=temperature)
+    paced = options.extra.get("frames_per_token")
+    return replace(serving, temperature=temperature, frames_per_token=paced)
 
 
 def ready(  # noqa: PLR0913, PLR0917
@@ -116,9 +118,28 @@ def _weights(
     from voice_agent.models.qwen3_tts.checkpoint import load
     from voice_agent.models.qwen3_tts.text import TextStream
 
-    loaded = load(Path(options.folder), device, dtype, dtype)
+    loaded = load(_folder(options.folder), device, dtype, dtype)
     tokenizer = loaded.tokenizer
     return loaded.model, lambda: TextStream(tokenizer), tokenizer.role, loaded.generation.temperature
+
+
+def _folder(name: str) -> Path:
+    """A checkpoint's folder: itself, or a hub's name's, fetched if it is not in the hub's own cache.
+
+    Raises WeightsError that says what would be right.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    right = "name the folder of a Qwen3-TTS checkpoint, or its name on a hub that this machine reaches"
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError as error:
+        raise WeightsError(f"talker.model: there is no folder {name!r}: {right} (needs huggingface_hub)") from error
+    try:
+        return Path(snapshot_download(name))
+    except (OSError, ValueError) as error:  # the hub's own errors and those of its names derive from these
+        raise WeightsError(f"talker.model: {name!r} is no folder and cannot be fetched ({error}): {right}") from error
 
 
 def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
