@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ max_sessions = 8
 [recognizer.options]
 text = "Stop, please. What time is it in London?"
 [thinker.options]
-texts = ["Once upon a time an old sailor lived near the harbour, and every evening he painted little wooden boats there."]
+texts = ["Once upon a time an old sailor lived near the harbour, and every evening he painted wooden boats there."]
 piece_ms = 20
 [server]
 drain_s = 1

@@ -145,4 +145,7 @@ def test_lanes_work_beside_each_other_and_a_request_goes_where_the_fewest_are(
     lanes.put("held", 2, quick)  # to the lane that holds the older one, which ends first
     lanes.abort("held", 1)
     gate.set()
-    assert [post.next(), post.next()] == [Finished("held", 1, "aborted"), Transcript("held", 2, "quick", "en")]
+    assert [post.next(), post.next()] == [
+        Finished("held", 1, "aborted"),
+        Transcript("held", 2, "quick", "en"),
+    ]

@@ -42,7 +42,9 @@ def test_both_engines_of_an_example_fit_one_card(name: str, tmp_path: Path) -> N
     fixed = (16.4 + 6.0 + 4.6 + 28.0) * GB
     assert 80 * GB < cache < 0.96 * H200.total_bytes - fixed
     share = thinker.thinker.extra["gpu_memory_utilization"]
-    assert share * H200.total_bytes <= H200.free_bytes - (4.6 + 28.0) * GB  # what vLLM asks for is free beside us
+    assert (
+        share * H200.total_bytes <= H200.free_bytes - (4.6 + 28.0) * GB
+    )  # what vLLM asks for is free beside us
     assert placing.jobs("speech", config.talker.max_jobs) == 96
     assert any(line.startswith("  thinker: KV cache") for line in lines)
 

@@ -16,7 +16,9 @@ from voice_agent.models.qwen3_tts import serving  # noqa: E402
 
 NAME = "Somebody/A-Voice"
 LOOK = (
-    "import sys; from voice_agent.models.qwen3_tts.serving import _folder; from voice_agent.errors import WeightsError\n"
+    "import sys\n"
+    "from voice_agent.errors import WeightsError\n"
+    "from voice_agent.models.qwen3_tts.serving import _folder\n"
     "try: print(_folder(sys.argv[1]))\n"
     "except WeightsError as error: print('refused:', error)"
 )

@@ -48,7 +48,10 @@ class Placing:
         if spec.thinker is None or not concurrent:
             return spec
         # the cache by its size: measured beside an engine that starts meanwhile, it would come out wrong
-        planned = {"gpu_memory_utilization": self.plan.share[engine], "kv_cache_bytes": self.plan.cache[engine]}
+        planned = {
+            "gpu_memory_utilization": self.plan.share[engine],
+            "kv_cache_bytes": self.plan.cache[engine],
+        }
         return replace(spec, thinker=replace(spec.thinker, extra={**planned, **spec.thinker.extra}))
 
     def jobs(self, engine: str, wanted: int) -> int:

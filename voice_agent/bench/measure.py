@@ -92,9 +92,7 @@ async def settle(caller: Call) -> None:
         await asyncio.sleep(TAIL_MS / 1000)
 
 
-async def ask(
-    caller: Call, clock: Clock, question: str, samples: Samples, *, to_end: bool = True
-) -> Turn:
+async def ask(caller: Call, clock: Clock, question: str, samples: Samples, *, to_end: bool = True) -> Turn:
     """Say a question, hear the reply to its end (or only its first second), and read what the server says of it."""
     begin_ns = clock.now_ns()
     sent = await caller.say(samples)

@@ -34,7 +34,6 @@ MAX_MESSAGE_BYTES = 32 << 20
 SILENT = base64.b64encode(bytes(2 * APPEND_SAMPLES)).decode()
 
 
-
 @dataclass(slots=True)
 class _Saying:
     """Payloads that are still to be appended, and the stamps of those that were."""

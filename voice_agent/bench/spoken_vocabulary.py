@@ -23,13 +23,11 @@ CUT: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": "[\ue000-\uf8ff]"
 def spoken_tokens(count: int) -> list[str]:
     """So many tokens, every piece of everyday English in its proportion, each with its mark."""
     pieces = english_pieces()
-    return [
-        pieces[number % len(pieces)] + _mark(number // len(pieces)) for number in range(count)
-    ]
+    return [pieces[number % len(pieces)] + _mark(number // len(pieces)) for number in range(count)]
 
 
 def english_pieces() -> list[str]:
-    """The bench's sentences as tokens, one after the other, with a space before each word; the n-th of a piece marked."""
+    """The bench's sentences as tokens, a space before each word; the n-th of a piece has the n-th mark."""
     seen: dict[str, int] = {}
     marked: list[str] = []
     for sentence in SENTENCES:

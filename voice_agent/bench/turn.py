@@ -127,7 +127,10 @@ def _parser() -> argparse.ArgumentParser:
         "--transport", choices=("webrtc", "websocket"), default="webrtc", help="of the callers of --sessions"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.0, help="with --sessions: no turn begins later than this (0: no limit)"
+        "--seconds",
+        type=float,
+        default=0.0,
+        help="with --sessions: no turn begins later than this (0: no limit)",
     )
     parser.add_argument(
         "--first-sound", action="store_true", help="hang up once a reply has sounded for a second"
@@ -179,7 +182,9 @@ def _material(options: argparse.Namespace, store: Store) -> Material:
     if not need_voice:
         return Material(questions, *(more if len(more) == 2 else ([], [])))
     voice = Voice(store)
-    asked = max(options.turns, len(LONG_QUESTIONS)) if options.sequential or options.sessions else options.turns
+    asked = (
+        max(options.turns, len(LONG_QUESTIONS)) if options.sequential or options.sessions else options.turns
+    )
     return Material(
         questions or voice.sentences(QUESTIONS[:asked]),
         voice.sentences(LONG_QUESTIONS),
@@ -213,9 +218,7 @@ async def _run(options: argparse.Namespace, material: Material, clock: Clock) ->
         sentence = material.questions[number % len(material.questions)]
         async with _call(options, clock) as caller:
             await measure.settle(caller)
-            ask = measure.ask(
-                caller, clock, sentence.text, sentence.samples, to_end=not options.first_sound
-            )
+            ask = measure.ask(caller, clock, sentence.text, sentence.samples, to_end=not options.first_sound)
             run.turns.append(await ask)
         _progress(f"turn {number + 1} of {options.turns}: {_told(run.turns[-1])}")
     for number in range(options.barges):

@@ -1,7 +1,8 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
 `options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), frames_per_token (how long a voice that
-never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec. On a machine without a GPU everything runs eagerly in float32, for tests.
+never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec. On a machine without a GPU
+everything runs eagerly in float32, for tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,11 +136,15 @@ def _folder(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ModuleNotFoundError as error:
-        raise WeightsError(f"talker.model: there is no folder {name!r}: {right} (needs huggingface_hub)") from error
+        raise WeightsError(
+            f"talker.model: there is no folder {name!r}: {right} (needs huggingface_hub)"
+        ) from error
     try:
         return Path(snapshot_download(name))
     except (OSError, ValueError) as error:  # the hub's own errors and those of its names derive from these
-        raise WeightsError(f"talker.model: {name!r} is no folder and cannot be fetched ({error}): {right}") from error
+        raise WeightsError(
+            f"talker.model: {name!r} is no folder and cannot be fetched ({error}): {right}"
+        ) from error
 
 
 def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
