@@ -57,7 +57,7 @@ class Needs:
 
 @dataclass(slots=True)
 class Plan:
-    """By engine with a cache its `share` of a GPU's memory and the `cache` in it (bytes), by engine with jobs its `jobs`.
+    """By engine with a cache its `share` of a GPU's memory and its `cache` in bytes; by engine with jobs its `jobs`.
 
     `lines` are to be printed.
     """
