@@ -9,6 +9,11 @@ from tests.live_server import LiveServer, config_file, live_server
 from voice_agent.bench.__main__ import main
 from voice_agent.bench.turn_load import acts, shares
 
+STORY = (
+    "Once upon a time an old sailor lived near the harbour, and every evening he painted wooden boats there. "
+    "In the morning he carried them to the market, where children stood in line for them. "
+    "Nobody ever learned where he had found so many colours."
+)
 TOML = """
 profile = "scripted"
 [session]
@@ -16,7 +21,7 @@ max_sessions = 8
 [recognizer.options]
 text = "Stop, please. What time is it in London?"
 [thinker.options]
-texts = ["Once upon a time an old sailor lived near the harbour, and every evening he painted wooden boats there."]
+texts = ["{story}"]
 piece_ms = 20
 [server]
 drain_s = 1
@@ -40,7 +45,7 @@ def test_each_caller_begins_with_a_question_and_does_all_it_should_in_its_own_or
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
-    file = config_file(tmp_path_factory.mktemp("load"), TOML)
+    file = config_file(tmp_path_factory.mktemp("load"), TOML.format(story=STORY))
     with live_server("--config", str(file)) as running:
         yield running
 
