@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         type=float,
         default=0.0,
-        help="with --sessions: no turn begins later than this (0: no limit)",
+        help="no turn begins later than this (0: no limit)",
     )
     parser.add_argument(
         "--first-sound", action="store_true", help="hang up once a reply has sounded for a second"
@@ -214,7 +214,10 @@ def _hearing(options: argparse.Namespace, store: Store) -> Hearing:
 
 async def _run(options: argparse.Namespace, material: Material, clock: Clock) -> report.Run:
     run = report.Run(models=await _models(options))
+    until_ns = clock.now_ns() + round(options.seconds * NS_PER_S) if options.seconds else None
     for number in range(options.turns):
+        if until_ns is not None and clock.now_ns() > until_ns:
+            break
         sentence = material.questions[number % len(material.questions)]
         async with _call(options, clock) as caller:
             await measure.settle(caller)

@@ -28,6 +28,7 @@ from voice_agent.errors import VoiceAgentError
 
 CALLERS_A_PROCESS = 4
 SPREAD_S = 6.0  # the callers' first questions come within this
+GRACE_S = 30.0  # for what has begun when the time is over
 LEFT_S, LEFT_POLL_S = 5.0, 0.5  # an engine's sign of life comes every second
 Transport = Literal["webrtc", "websocket"]
 
@@ -104,9 +105,14 @@ async def _caller(load: Load, number: int, start_s: float, found: Found, clock: 
     await asyncio.sleep(max(0.0, start_s + offset_s - time.time()))
     until_ns = clock.now_ns() + round(load.seconds * NS_PER_S) if load.seconds else None
     try:
-        async with _call(load, clock) as call:
+        async with (
+            asyncio.timeout(load.seconds + GRACE_S if load.seconds else None),
+            _call(load, clock) as call,
+        ):
             await measure.settle(call)
             await _converse(load, number, call, found, until_ns)
+    except TimeoutError:
+        found.turns.append(Turn(f"caller {number}", failure=f"not through {GRACE_S:g} s after the end"))
     except (VoiceAgentError, httpx.HTTPError, OSError) as error:
         found.turns.append(Turn(f"caller {number}", failure=f"{type(error).__name__}: {error}"))
 
