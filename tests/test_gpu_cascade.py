@@ -64,7 +64,7 @@ def test_another_name_needs_its_size() -> None:
 
 
 def test_the_profile_pulls_what_it_hears_with_and_no_voice() -> None:
-    assert model_names(load_config(environment={}, flags={"profile": "gpu-cascade"})) == [
+    assert model_names(load_config(environment={"VOICE_AGENT_PROFILE": "gpu-cascade"})) == [
         "silero-vad",
         "smart-turn",
         "whisper-tiny.en",

@@ -180,7 +180,8 @@ def _material(options: argparse.Namespace, store: Store) -> Material:
     need_barges = options.barges and len(more) < 2
     need_voice = not options.wav or need_barges or options.sequential or options.set
     if not need_voice:
-        return Material(questions, *(more if len(more) == 2 else ([], [])))
+        long_questions, barges = more if len(more) == 2 else ([], [])
+        return Material(questions, long_questions, barges)
     voice = Voice(store)
     asked = (
         max(options.turns, len(LONG_QUESTIONS)) if options.sequential or options.sessions else options.turns

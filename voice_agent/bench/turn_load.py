@@ -31,6 +31,7 @@ SPREAD_S = 6.0  # the callers' first questions come within this
 GRACE_S = 30.0  # for what has begun when the time is over
 LEFT_S, LEFT_POLL_S = 5.0, 0.5  # an engine's sign of life comes every second
 Transport = Literal["webrtc", "websocket"]
+Act = Literal["ask", "barge"]
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,13 @@ def shares(callers: int, most: int) -> list[list[int]]:
     return [list(range(first, callers, processes)) for first in range(processes)]
 
 
-def acts(turns: int, barges: int, number: int) -> list[Literal["ask", "barge"]]:
+def acts(turns: int, barges: int, number: int) -> list[Act]:
     """What a caller does, in order; the first is a question."""
     draw = random.Random(f"caller {number}")
-    rest: list[Literal["ask", "barge"]] = [*["ask"] * (turns - 1), *["barge"] * barges]
+    ask, barge = cast(list[Act], ["ask"]), cast(list[Act], ["barge"])
+    rest = ask * (turns - 1) + barge * barges
     draw.shuffle(rest)
-    return [*["ask"][: min(1, turns)], *rest]
+    return ask + rest if turns else rest
 
 
 def _share(load: Load, numbers: list[int], start_s: float) -> Found:
