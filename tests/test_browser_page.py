@@ -81,7 +81,7 @@ def findings(page: Page) -> list[str]:
     ("size", "scheme"),
     [
         ("desktop", "light"),
-        pytest.param("phone", "dark", marks=pytest.mark.slow),
+        ("phone", "dark"),
         pytest.param("desktop", "dark", marks=pytest.mark.slow),
         pytest.param("phone", "light", marks=pytest.mark.slow),
         pytest.param("phone on its side", "light", marks=pytest.mark.slow),
