@@ -49,7 +49,7 @@ text = "{long}"
 by_duration = [[950, "{backchannel}"], [2100, "{short}"]]
 [thinker.options]
 texts = {texts}
-first_ms = 50
+first_ms = {first_ms}
 [server]
 drain_s = 0.5
 """
@@ -132,6 +132,11 @@ def spoken(*texts_and_pauses: str | int) -> Samples:
     return np.concatenate(pieces)
 
 
+def coded(samples: Samples) -> str:
+    """Sound in the form that `Person.speak` takes."""
+    return base64.b64encode(samples.astype("<i2").tobytes()).decode()
+
+
 def write_wav(path: Path, samples: Samples) -> Path:
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -151,23 +156,27 @@ class Speech:
 
     @classmethod
     def make(cls) -> "Speech":
-        def coded(text: str) -> str:
-            return base64.b64encode(spoken(text, 100).astype("<i2").tobytes()).decode()
-
         return cls(
-            coded("Uh huh."),
-            coded("Tell me a story."),
-            coded("And how does the story go on after all of that?"),
+            coded(spoken("Uh huh.", 100)),
+            coded(spoken("Tell me a story.", 100)),
+            coded(spoken("And how does the story go on after all of that?", 100)),
         )
 
 
 def scripted_config(
-    folder: Path, texts: Sequence[str] = ANSWERS, *, seats: int = 3, greeting: str = "", more: str = ""
+    folder: Path,
+    texts: Sequence[str] = ANSWERS,
+    *,
+    seats: int = 3,
+    greeting: str = "",
+    first_ms: int = 50,
+    more: str = "",
 ) -> Path:
     toml = TOML.format(
         seats=seats,
         greeting=greeting,
         texts=list(texts),
+        first_ms=first_ms,
         backchannel=BACKCHANNEL,
         short=SHORT,
         long=LONG,

@@ -197,19 +197,24 @@ def test_push_to_talk_hears_only_while_the_key_is_down(
         assert person.page.inner_text("#state") == "Hold to talk"
         person.speak(speech.short)
         assert person.captions() == []
-        person.page.evaluate("document.activeElement.blur()")
+        person.page.click("#mute")
+        person.page.click("#mute")  # whatever was clicked last, the space bar is for talking
         person.page.keyboard.down(" ")
         person.page.wait_for_selector("#talk[aria-pressed=true]")
         person.speak(speech.long)
         person.page.keyboard.up(" ")
         person.wait_heard(ANSWERS[0])
         assert person.captions() == [("You", LONG), ("Agent", ANSWERS[0])]
+        assert person.page.get_attribute("#mute", "aria-pressed") == "false"
         box = person.page.locator("#talk").bounding_box()
         assert box
         person.page.mouse.move(box["x"] + 20, box["y"] + 20)
         person.page.mouse.down()
         person.page.mouse.up()
         assert "Hold the button" in person.message()
+        person.page.click("#mute")
+        person.page.keyboard.press(" ")
+        person.page.locator("#message", has_text="is muted").wait_for()
 
 
 def test_the_real_small_models_answer_the_browsers_own_microphone_after_one_real_click(

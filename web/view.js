@@ -77,14 +77,15 @@ export class View {
   /** @param {import("./state.js").Model} model */
   showControls(model) {
     const live = isLive(model);
-    element("live").hidden = !live;
+    element("live").hidden = !live && model.state !== "reconnecting";
     this.mute.ariaPressed = String(model.muted);
     write(/** @type {HTMLElement} */ (this.mute.querySelector("span")), model.muted ? "Muted" : "Mute");
-    this.interrupt.disabled = !canInterrupt(model);
+    this.interrupt.ariaDisabled = String(!canInterrupt(model)); // not disabled: it would lose the focus when pressed
     this.talk.hidden = !model.pushToTalk;
     this.talk.ariaPressed = String(model.talking);
     write(this.talk, model.talking ? "Let go to send" : "Hold to talk");
-    for (const one of [this.text, this.picture, button("send")]) one.disabled = !live;
+    this.text.disabled = !isRunning(model); // what is being typed while a call is taken up again is kept
+    for (const one of [this.picture, button("send")]) one.disabled = !live;
   }
 
   /** @param {string} name */
