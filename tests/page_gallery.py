@@ -40,15 +40,20 @@ Look = tuple[str, Literal["light", "dark"]]
 LOOKS: list[Look] = [(size, scheme) for size in SIZES for scheme in SCHEMES]
 TRIES = 4
 
-STORY_ON = " Then a letter came one morning, with stamps from far away, and he smiled for the first time in years."
-TALK = ("Good evening. The harbour opens at seven, and the ferry leaves at half past eight.", STORY + STORY_ON)
+STORY_ON = (
+    " Then a letter came one morning, with stamps from far away, and he smiled for the first time in years."
+)
+TALK = (
+    "Good evening. The harbour opens at seven, and the ferry leaves at half past eight.",
+    STORY + STORY_ON,
+)
 QUESTION = "Could you please tell me when the harbour opens in the morning, and when the first ferry leaves after that?"
 # what a page that is loaded at this size does by itself
 SETTLE = """() => {
   document.getElementById('latency').open = matchMedia('(min-width: 60rem) and (min-height: 40rem)').matches;
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }"""
-NEVER_ANSWERED = "navigator.mediaDevices.getUserMedia = () => new Promise(() => {})"
+NEVER_ANSWERED = "() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }"
 DRAG = "dispatchEvent(new DragEvent('dragover', { dataTransfer: new DataTransfer(), cancelable: true }))"
 DROP = """async () => {
   const canvas = Object.assign(document.createElement('canvas'), { width: 64, height: 64 });
@@ -108,7 +113,12 @@ class Studio:
 
     @contextmanager
     def tab(
-        self, url: str, *, flags: tuple[str, ...] = (FAKE_MICROPHONE,), allowed: bool = True, own: bool = False
+        self,
+        url: str,
+        *,
+        flags: tuple[str, ...] = (FAKE_MICROPHONE,),
+        allowed: bool = True,
+        own: bool = False,
     ) -> Generator[Person]:
         """A browser with one tab."""
         browser = launch(self.playwright, *flags)
@@ -119,11 +129,11 @@ class Studio:
             browser.close()
 
     @contextmanager
-    def call(self, *, first_ms: int = 50, **more: str) -> Generator[Person]:
+    def call(self, *, first_ms: int = 50) -> Generator[Person]:
         """A tab in a call with a server of its own."""
         with (
             tempfile.TemporaryDirectory() as folder,
-            scripted_server(Path(folder), TALK, first_ms=first_ms, **more) as server,
+            scripted_server(Path(folder), TALK, first_ms=first_ms) as server,
             self.tab(server.url) as person,
         ):
             person.start()
@@ -138,6 +148,10 @@ def say(person: Person, sound: str) -> None:
 def ask(person: Person, text: str) -> None:
     person.page.fill("#text", text)
     person.page.keyboard.press("Enter")
+
+
+def leave_waiting(_: Route) -> None:
+    """Neither pass a request on nor refuse it."""
 
 
 def before_a_call(studio: Studio) -> None:
@@ -160,8 +174,7 @@ def before_a_call(studio: Studio) -> None:
             person.page.click("#toggle")
             studio.album.take(person.page, "asking")
         with studio.tab(server.url) as person:
-            held: list[Route] = []
-            person.page.route(f"**{CALLS}", held.append)
+            person.page.route(f"**{CALLS}", leave_waiting)
             person.page.click("#toggle")
             person.wait("connecting")
             studio.album.take(person.page, "connecting")
@@ -188,11 +201,14 @@ def refused(studio: Studio) -> None:
             second.message()
             studio.album.take(second.page, "busy")
     keys = 'api_keys = ["sesame"]\n'
-    with tempfile.TemporaryDirectory() as folder, scripted_server(Path(folder), TALK, more=keys) as locked:
-        with studio.tab(locked.url) as person:
-            person.page.click("#toggle")
-            person.message()
-            studio.album.take(person.page, "key-wanted")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        scripted_server(Path(folder), TALK, more=keys) as locked,
+        studio.tab(locked.url) as person,
+    ):
+        person.page.click("#toggle")
+        person.message()
+        studio.album.take(person.page, "key-wanted")
 
 
 def talking(studio: Studio) -> None:
@@ -309,7 +325,9 @@ SCENES = {one.__name__: one for one in (before_a_call, refused, talking, thinkin
 
 def main() -> None:
     """Make the pictures that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("scenes", nargs="*", help=f"of {', '.join(SCENES)} (all), or readme")
     arguments = parser.parse_args()

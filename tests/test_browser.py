@@ -67,6 +67,7 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
     with tab(browser, server.url) as person:
         person.start()
         person.listen()
+        shown_ms: list[int] = []
         for turn, (said, answer) in enumerate(
             zip((speech.short, speech.long, speech.short), ANSWERS, strict=True), 1
         ):
@@ -76,6 +77,7 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
                 f"() => document.querySelectorAll('.caption.agent:not(.partial)').length === {turn}"
             )
             person.wait("listening")
+            shown_ms.append(person.reading_ms(turn))
         assert person.captions() == [
             ("You", SHORT),
             ("Agent", ANSWERS[0]),
@@ -90,6 +92,10 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
         person.page.wait_for_selector("#latency:not([hidden])")
         shown = person.page.inner_text("#latency")
         assert "to your ear" in shown and "ms" in shown and "Round trip" in shown
+        waited_ms = person.waited_ms()
+        assert len(waited_ms) == len(shown_ms)
+        for shown_one, waited_one in zip(shown_ms, waited_ms, strict=True):  # with what the sound output adds
+            assert -40 < shown_one - waited_one < 100, (shown_ms, waited_ms)
         person.page.click("#toggle")
         person.wait("idle", 5_000)
 

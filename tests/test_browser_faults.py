@@ -284,7 +284,7 @@ def test_a_page_says_what_the_server_is_before_anybody_calls(browser: Browser, s
     page.route("**/page.json", lambda route: route.fulfill(json=facts | (answers.pop(0) if answers else {})))
     page.goto(server.url)
     page.wait_for_selector("body[data-server=starting]")
-    assert page.inner_text("#state") == "Server is starting"
+    assert page.inner_text("#state") == "Starting"
     assert "loading the voice" in page.inner_text("#message")
     page.wait_for_selector("body[data-server=ready]", timeout=10_000)
     page.route("**/page.json", lambda route: route.abort())
