@@ -4,12 +4,14 @@
     python -m tests.page_gallery FOLDER readme         the README's two: a conversation with the real models
 
 A real server stands behind every picture, with scripted models unless it says otherwise. What it cannot be brought to
-(still loading, a browser that waits for the person's yes) is stood in for at the page's edge: its HTTP, getUserMedia.
+(still loading, a browser that waits for the person's yes) is stood in for at the page's edge: its HTTP, getUserMedia,
+the inside of a held reply.
 """
 
 import argparse
 import base64
 import html
+import sys
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -77,8 +79,10 @@ class Album:
     folder: Path
     names: list[str] = field(default_factory=list[str])
 
-    def take(self, page: Page, name: str, bring: Callable[[], object] = lambda: None) -> None:
-        """One picture for each look; `bring` leads to the state anew where it does not last for all of them."""
+    def take(
+        self, page: Page, name: str, bring: Callable[[], object] = lambda: None, state: str = ""
+    ) -> None:
+        """One picture for each look; `bring` leads to the `state` anew where it does not last for all of them."""
         self.names.append(name)
         for size, scheme in LOOKS:
             page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
@@ -86,11 +90,11 @@ class Album:
             page.evaluate(SETTLE)
             for _ in range(TRIES):
                 bring()
-                state = page.get_attribute("body", "data-state")
+                before = page.get_attribute("body", "data-state")
                 page.screenshot(path=self.folder / f"{name}-{size}-{scheme}.png")
-                if page.get_attribute("body", "data-state") == state:
+                if before == page.get_attribute("body", "data-state") and state in {before, ""}:
                     break
-        print(name, flush=True)
+        sys.stderr.write(f"{name}\n")
 
     def bind(self) -> None:
         """Write index.html: a row for each scene."""
@@ -152,6 +156,12 @@ def ask(person: Person, text: str) -> None:
 
 def leave_waiting(_: Route) -> None:
     """Neither pass a request on nor refuse it."""
+
+
+def hold(route: Route) -> None:
+    """Let the inside of a call say that its reply is held, which in truth lasts too short for six pictures."""
+    inside = route.fetch().json()
+    route.fulfill(json=inside | {"state": "held"})
 
 
 def before_a_call(studio: Studio) -> None:
@@ -225,21 +235,21 @@ def talking(studio: Studio) -> None:
         album.take(page, "answered")
 
         def speaking() -> None:
-            if page.get_attribute("body", "data-state") != "speaking":
+            if page.get_attribute("body", "data-state") not in {"speaking", "held"}:
                 person.wait("listening")
                 ask(person, "Tell me about the old sailor.")
             person.wait("speaking")
             page.locator(".caption.agent .rest").last.wait_for()
 
-        album.take(page, "speaking", speaking)
+        album.take(page, "speaking", speaking, "speaking")
 
         def held() -> None:
             speaking()
-            page.wait_for_timeout(700)  # of the answer between two sounds
-            say(person, studio.speech.backchannel)
-            person.wait("held", 5_000)
+            page.route("**/timeline?*", hold)
+            person.wait("held")
+            page.unroute("**/timeline?*")
 
-        album.take(page, "held", held)
+        album.take(page, "held", held, "held")
         speaking()
         page.keyboard.press("Escape")
         page.locator(".caption.cut s").last.wait_for()
