@@ -52,7 +52,7 @@ text = "{long}"
 by_duration = [[950, "{backchannel}"], [2100, "{short}"]]
 [thinker.options]
 texts = {texts}
-first_ms = {first_ms}
+{thinker}
 [server]
 drain_s = 0.5
 """
@@ -199,14 +199,14 @@ def scripted_config(
     *,
     seats: int = 3,
     greeting: str = "",
-    first_ms: int = 50,
+    thinker: str = "first_ms = 50",
     more: str = "",
 ) -> Path:
     toml = TOML.format(
         seats=seats,
         greeting=greeting,
         texts=list(texts),
-        first_ms=first_ms,
+        thinker=thinker,
         backchannel=BACKCHANNEL,
         short=SHORT,
         long=LONG,

@@ -13,7 +13,7 @@ import base64
 import html
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,6 @@ SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 Look = tuple[str, Literal["light", "dark"]]
 LOOKS: list[Look] = [(size, scheme) for size in SIZES for scheme in SCHEMES]
-TRIES = 4
 
 STORY_ON = (
     " Then a letter came one morning, with stamps from far away, and he smiled for the first time in years."
@@ -55,6 +54,7 @@ SETTLE = """() => {
   document.getElementById('latency').open = matchMedia('(min-width: 60rem) and (min-height: 40rem)').matches;
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }"""
+LONG_ENOUGH = "document.getElementById('log').textContent.length > 1500"
 NEVER_ANSWERED = "() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }"
 DRAG = "dispatchEvent(new DragEvent('dragover', { dataTransfer: new DataTransfer(), cancelable: true }))"
 DROP = """async () => {
@@ -72,6 +72,14 @@ AS_WEBP = """async (png) => {
 }"""
 
 
+def take_one(page: Page, look: Look, file: Path | None = None) -> bytes:
+    size, scheme = look
+    page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate(SETTLE)
+    return page.screenshot(path=file)
+
+
 @dataclass
 class Album:
     """A folder of pictures, named by scene, size and scheme."""
@@ -79,21 +87,11 @@ class Album:
     folder: Path
     names: list[str] = field(default_factory=list[str])
 
-    def take(
-        self, page: Page, name: str, bring: Callable[[], object] = lambda: None, state: str = ""
-    ) -> None:
-        """One picture for each look; `bring` leads to the `state` anew where it does not last for all of them."""
+    def take(self, page: Page, name: str) -> None:
+        """One picture for each look."""
         self.names.append(name)
         for size, scheme in LOOKS:
-            page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
-            page.emulate_media(color_scheme=scheme)
-            page.evaluate(SETTLE)
-            for _ in range(TRIES):
-                bring()
-                before = page.get_attribute("body", "data-state")
-                page.screenshot(path=self.folder / f"{name}-{size}-{scheme}.png")
-                if before == page.get_attribute("body", "data-state") and state in {before, ""}:
-                    break
+            take_one(page, (size, scheme), self.folder / f"{name}-{size}-{scheme}.png")
         sys.stderr.write(f"{name}\n")
 
     def bind(self) -> None:
@@ -133,11 +131,11 @@ class Studio:
             browser.close()
 
     @contextmanager
-    def call(self, *, first_ms: int = 50) -> Generator[Person]:
+    def call(self, texts: Sequence[str] = TALK, thinker: str = "first_ms = 50") -> Generator[Person]:
         """A tab in a call with a server of its own."""
         with (
             tempfile.TemporaryDirectory() as folder,
-            scripted_server(Path(folder), TALK, first_ms=first_ms) as server,
+            scripted_server(Path(folder), texts, thinker=thinker) as server,
             self.tab(server.url) as person,
         ):
             person.start()
@@ -234,26 +232,6 @@ def talking(studio: Studio) -> None:
         page.wait_for_selector("#latency:not([hidden])")
         album.take(page, "answered")
 
-        def speaking() -> None:
-            if page.get_attribute("body", "data-state") not in {"speaking", "held"}:
-                person.wait("listening")
-                ask(person, "Tell me about the old sailor.")
-            person.wait("speaking")
-            page.locator(".caption.agent .rest").last.wait_for()
-
-        album.take(page, "speaking", speaking, "speaking")
-
-        def held() -> None:
-            speaking()
-            page.route("**/timeline?*", hold)
-            person.wait("held")
-            page.unroute("**/timeline?*")
-
-        album.take(page, "held", held, "held")
-        speaking()
-        page.keyboard.press("Escape")
-        page.locator(".caption.cut s").last.wait_for()
-        album.take(page, "cut")
         page.click("#mute")
         album.take(page, "muted")
         page.click("#mute")
@@ -278,10 +256,31 @@ def talking(studio: Studio) -> None:
 
 def thinking(studio: Studio) -> None:
     """A Thinker that takes its time."""
-    with studio.call(first_ms=20_000) as person:
+    with studio.call(thinker="first_ms = 60_000") as person:
         ask(person, "When does the harbour open?")
         person.wait("thinking")
         studio.album.take(person.page, "thinking-typed-turn")
+
+
+def telling(studio: Studio) -> None:
+    """An answer that goes on for minutes, as a story does."""
+    album = studio.album
+    with studio.call((TALK[1],), "endless = true\npiece_ms = 300") as person:
+        ask(person, "Tell me about the old sailor.")
+        person.wait("speaking")
+        person.wait_heard("old sailor near")
+        album.take(person.page, "speaking")
+        person.page.route("**/timeline?*", hold)
+        person.wait("held")
+        album.take(person.page, "held")
+        person.page.unroute("**/timeline?*")
+        person.wait("speaking")
+        person.page.keyboard.press("Escape")
+        person.page.locator(".caption.cut s").wait_for()
+        album.take(person.page, "cut")
+        ask(person, "And after that?")
+        person.page.wait_for_function(LONG_ENOUGH, timeout=120_000)
+        album.take(person.page, "long-captions")
 
 
 def troubled(studio: Studio) -> None:
@@ -319,18 +318,15 @@ def readme(studio: Studio) -> None:
         person.wait("speaking", 60_000)
         person.page.wait_for_timeout(2_500)
         looks: list[tuple[str, Look]] = [("page", ("desktop", "light")), ("page-phone", ("phone", "dark"))]
-        for name, (size, scheme) in looks:
-            person.page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
-            person.page.emulate_media(color_scheme=scheme)
-            person.page.evaluate(SETTLE)
-            shown = base64.b64encode(person.page.screenshot()).decode()
+        for name, look in looks:
+            shown = base64.b64encode(take_one(person.page, look)).decode()
             blank = person.page.context.new_page()
             webp: str = blank.evaluate(AS_WEBP, f"data:image/png;base64,{shown}")
             blank.close()
             (studio.album.folder / f"{name}.webp").write_bytes(base64.b64decode(webp.partition(",")[2]))
 
 
-SCENES = {one.__name__: one for one in (before_a_call, refused, talking, thinking, troubled)}
+SCENES = {one.__name__: one for one in (before_a_call, refused, talking, telling, thinking, troubled)}
 
 
 def main() -> None:
