@@ -54,7 +54,7 @@ SETTLE = """() => {
   document.getElementById('latency').open = matchMedia('(min-width: 60rem) and (min-height: 40rem)').matches;
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }"""
-LONG_ENOUGH = "document.getElementById('log').textContent.length > 1500"
+LONG_ENOUGH = "() => document.getElementById('log').textContent.length > 1500"
 NEVER_ANSWERED = "() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }"
 DRAG = "dispatchEvent(new DragEvent('dragover', { dataTransfer: new DataTransfer(), cancelable: true }))"
 DROP = """async () => {
@@ -265,7 +265,7 @@ def thinking(studio: Studio) -> None:
 def telling(studio: Studio) -> None:
     """An answer that goes on for minutes, as a story does."""
     album = studio.album
-    with studio.call((TALK[1],), "endless = true\npiece_ms = 300") as person:
+    with studio.call((" " + TALK[1],), "endless = true\npiece_ms = 300") as person:
         ask(person, "Tell me about the old sailor.")
         person.wait("speaking")
         person.wait_heard("old sailor near")

@@ -52,6 +52,11 @@ DROP_TEXT = """() => {
   dataTransfer.items.add(new File(['words'], 'words.txt', { type: 'text/plain' }));
   dispatchEvent(new DragEvent('drop', { dataTransfer, cancelable: true }));
 }"""
+BEING_HEARD_IS_IN_SIGHT = """() => {
+  const log = document.getElementById('log').getBoundingClientRect();
+  const [word] = document.querySelector('.caption.agent .rest').getClientRects();
+  return word.top >= log.top && word.bottom <= log.bottom && document.getElementById('log').scrollTop > 0;
+}"""
 # what a screen reader is told of: each text that is put into the log and is not hidden from it
 READER = """() => {
   window.read = [];
@@ -207,6 +212,22 @@ def test_a_screen_reader_is_told_each_caption_once_when_it_is_over(
         person.page.locator(".caption.cut s").wait_for()
         told: list[str] = person.page.evaluate("window.read")
         assert len(told) == 2 and told[1].startswith("Agent: Once") and told[1].endswith("interrupted")
+
+
+def test_the_words_that_are_being_heard_stay_in_sight_on_a_small_screen(
+    server: LiveServer, browser: Browser
+) -> None:
+    with tab(browser, server.url, viewport={"width": 320, "height": 480}) as person:
+        page = person.page
+        person.start()
+        page.fill("#text", SHORT)
+        page.keyboard.press("Enter")
+        person.wait_heard(STORY[:40])
+        assert page.evaluate(BEING_HEARD_IS_IN_SIGHT)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.evaluate("document.getElementById('log').scrollTop = 0")
+        person.wait_heard(STORY[:80])
+        assert page.evaluate("document.getElementById('log').scrollTop") == 0  # somebody reads there
 
 
 def test_voice_and_mode_reach_the_session_and_are_kept(server: LiveServer, browser: Browser) -> None:

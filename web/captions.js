@@ -4,7 +4,8 @@
  * @typedef {import("./events.js").Caption} Caption
  */
 
-const NEAR_END_PX = 48;
+const NEAR_PX = 48;
+const HEARD_AT = 0.6; // of the log's height, from its top
 
 /** One node for each caption, changed only where the caption is another object. */
 export class Captions {
@@ -12,7 +13,7 @@ export class Captions {
   shown = new Map();
   /** @type {readonly Caption[]} */
   captions = [];
-  atEnd = true; // nobody has scrolled back to read
+  follows = true; // nobody has scrolled back to read
 
   /**
    * @param {HTMLElement} log
@@ -22,10 +23,10 @@ export class Captions {
     this.log = log;
     this.empty = empty;
     log.addEventListener("scroll", () => {
-      this.atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END_PX;
+      this.follows = log.scrollTop > this.newest() - NEAR_PX;
     });
-    // a phone's keyboard and a turned phone make the log smaller; scrolling by that is nobody's wish
-    new ResizeObserver(() => this.atEnd && this.toEnd()).observe(log);
+    // a phone's keyboard and a turned phone change the log's size; scrolling by that is nobody's wish
+    new ResizeObserver(() => this.follow()).observe(log);
   }
 
   /**
@@ -36,7 +37,6 @@ export class Captions {
   show(captions) {
     if (captions === this.captions) return;
     this.captions = captions;
-    const { atEnd } = this;
     if (this.empty) this.empty.hidden = captions.length > 0;
     const kept = new Set(captions.map((one) => one.id));
     for (const [id, { node }] of this.shown) {
@@ -45,13 +45,25 @@ export class Captions {
       this.shown.delete(id);
     }
     for (const caption of captions) this.showOne(caption);
-    if (atEnd) this.toEnd();
+    this.follow();
   }
 
-  /** Scroll to the newest words. */
-  toEnd() {
-    this.log.scrollTop = this.log.scrollHeight;
-    this.atEnd = true;
+  /** Scroll to the newest words, unless somebody reads elsewhere. */
+  follow() {
+    if (this.follows) this.log.scrollTop = this.newest();
+  }
+
+  /**
+   * Where to scroll: to the end, or to the words that are being heard while many more are to come.
+   * @returns {number}
+   */
+  newest() {
+    const { log } = this;
+    const end = log.scrollHeight - log.clientHeight;
+    const toCome = log.querySelector(":scope > :last-child > span.rest")?.getClientRects()[0];
+    if (!toCome) return end;
+    const down = toCome.bottom - log.getBoundingClientRect().top + log.scrollTop;
+    return Math.max(0, Math.min(end, down - HEARD_AT * log.clientHeight));
   }
 
   /** @param {Caption} caption */
