@@ -92,7 +92,8 @@ PERSON = """() => {
     new MutationObserver(note).observe(document.body, { attributes: true, attributeFilter: ['data-state'] });
     window.readings = 0;
     const read = () => { window.readings += 1; };
-    new MutationObserver(read).observe(document.getElementById('latency-parts'), { childList: true });
+    const parts = document.getElementById('latency-parts'); // other pages have none
+    if (parts) new MutationObserver(read).observe(parts, { childList: true });
   });
 }"""
 

@@ -60,12 +60,12 @@ BEING_HEARD_IS_IN_SIGHT = """() => {
 # what a screen reader is told of: each text that is put into the log and is not hidden from it
 READER = """() => {
   window.read = [];
-  const note = (node) => {
-    const shown = node.nodeType === 1 && !node.closest('[aria-hidden=true]');
-    if (shown) window.read.push(node.textContent);
+  const note = (changes) => {
+    const added = changes.flatMap(({ addedNodes }) => [...addedNodes]).filter((node) => node.isConnected);
+    const captions = new Set(added.map((node) => (node.nodeType === 1 ? node : node.parentElement).closest('.caption')));
+    for (const one of captions) if (!one.ariaHidden) window.read.push(one.textContent);
   };
-  new MutationObserver((changes) => changes.forEach(({ addedNodes }) => addedNodes.forEach(note))).observe(
-    document.getElementById('log'), { childList: true, subtree: true });
+  new MutationObserver(note).observe(document.getElementById('log'), { childList: true, subtree: true });
 }"""
 
 
