@@ -295,9 +295,11 @@ class Person:
         rate_hz, coded = cast(tuple[int, str], tuple(self.page.evaluate(TAKE, name)))
         return rate_hz, np.frombuffer(base64.b64decode(coded), "<i2").astype(np.int16)
 
-    def reading_ms(self, turns: int) -> int:
-        """The read-out of the latest of so many turns: the sum of its parts."""
+    def reading_ms(self, turns: int) -> int | None:
+        """The read-out of the latest of so many turns, the sum of its parts; None if not measured at the ear."""
         self.page.wait_for_function("(turns) => window.readings >= turns", arg=turns, timeout=TURN_MS)
+        if "to your ear" not in self.page.inner_text("#latency-where"):
+            return None
         return sum(int(text.split()[0]) for text in self.page.locator("#latency-parts dd").all_inner_texts())
 
     def states(self) -> list[str]:

@@ -67,7 +67,7 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
     with tab(browser, server.url) as person:
         person.start()
         person.listen()
-        shown_ms: list[int] = []
+        shown_ms: list[int | None] = []
         for turn, (said, answer) in enumerate(
             zip((speech.short, speech.long, speech.short), ANSWERS, strict=True), 1
         ):
@@ -91,11 +91,13 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
         assert [message["content"] for message in history] == [text for _, text in person.captions()]
         person.page.wait_for_selector("#latency:not([hidden])")
         shown = person.page.inner_text("#latency")
-        assert "to your ear" in shown and "ms" in shown and "Round trip" in shown
-        waited_ms = person.waited_ms()
-        assert len(waited_ms) == len(shown_ms)
-        for shown_one, waited_one in zip(shown_ms, waited_ms, strict=True):  # with what the sound output adds
-            assert -40 < shown_one - waited_one < 100, (shown_ms, waited_ms)
+        assert "Median of 3 turns" in shown and "Round trip" in shown
+        at_ear = [pair for pair in zip(shown_ms, person.waited_ms(), strict=True) if pair[0] is not None]
+        assert (
+            at_ear
+        )  # a starved browser loses time of its sound, and the page then tells the server's figures
+        for shown_one, waited_one in at_ear:
+            assert -70 < shown_one - waited_one < 130, at_ear  # what the sound output adds is counted
         person.page.click("#toggle")
         person.wait("idle", 5_000)
 
