@@ -98,9 +98,10 @@ PERSON = """() => {
 }"""
 
 # keep what the page plays, sample for sample; and both voices, left and right on one clock
-LISTEN = """() => {
+LISTEN = """(toBoth) => {
   const voice = document.getElementById('speaker').srcObject;
   window.heardSound = kept(voice.getAudioTracks()[0].clone(), 1);
+  if (!toBoth) return;
   const context = new AudioContext();
   const merger = context.createChannelMerger(2);
   const both = context.createMediaStreamDestination();
@@ -271,8 +272,8 @@ class Person:
     def speak(self, sound: str) -> None:
         self.page.evaluate("(sound) => window.speak(sound)", sound)
 
-    def listen(self) -> None:
-        self.page.evaluate(LISTEN)
+    def listen(self, *, to_both: bool = False) -> None:
+        self.page.evaluate(LISTEN, to_both)
 
     def sounded(self, text: str) -> list[str]:
         """Which of the words of a text sounded at the loudspeaker, in order; not for texts that repeat a word."""

@@ -66,7 +66,7 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
 ) -> None:
     with tab(browser, server.url) as person:
         person.start()
-        person.listen()
+        person.listen(to_both=True)
         shown_ms: list[int | None] = []
         for turn, (said, answer) in enumerate(
             zip((speech.short, speech.long, speech.short), ANSWERS, strict=True), 1
