@@ -62,7 +62,8 @@ READER = """() => {
   window.read = [];
   const note = (changes) => {
     const added = changes.flatMap(({ addedNodes }) => [...addedNodes]).filter((node) => node.isConnected);
-    const captions = new Set(added.map((node) => (node.nodeType === 1 ? node : node.parentElement).closest('.caption')));
+    const captionOf = (node) => (node.nodeType === 1 ? node : node.parentElement).closest('.caption');
+    const captions = new Set(added.map(captionOf));
     for (const one of captions) if (!one.ariaHidden) window.read.push(one.textContent);
   };
   new MutationObserver(note).observe(document.getElementById('log'), { childList: true, subtree: true });
