@@ -26,6 +26,8 @@ class Moment:
     queue_ms: float  # until the VoiceBox is free
     newcomers: int = 0  # replies in slots that wait for their first sound
     crowded: bool = False
+    hurried: bool = False  # somebody who asked for speed waits for a first sound
+    expecting: bool = False  # or may come any moment
 
     def slack_ms(self, stream: SlotStream) -> float:
         """Until it runs dry."""
@@ -122,7 +124,10 @@ def _frames_for(moment: Moment, due: Sequence[SlotStream]) -> int:
 
 
 def _bulk(moment: Moment) -> Chosen:
+    """A long chunk nobody waits for; those of quality-first replies make way for first sounds, and are short launches."""
     worth = [s for s in _sounding(moment) if s.all_made or s.ready >= _worth_frames(moment.policy, s)]
+    if moment.hurried and not moment.crowded:
+        worth = [s for s in worth if s.request.latency_first]
     if not worth:
         return []
     frames = moment.costs.render_frames_at_least(worth[0].ready)

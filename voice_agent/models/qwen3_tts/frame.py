@@ -5,7 +5,7 @@ slots' rings. Written once over `Ops`; captured into a CUDA graph per batch size
 learns only each row's first code (the end code among them).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from voice_agent.models.qwen3_tts.arena import Arena
 from voice_agent.models.qwen3_tts.config import GROUPS
-from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Ops, Pick
+from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Ops, Pick, Residual
 from voice_agent.models.qwen3_tts.model import Model
-from voice_agent.models.qwen3_tts.transformer import Layer, Shape, rms_norm, rope
+from voice_agent.models.qwen3_tts.transformer import Layer, Shape, rope
 
 _TABLE_TOKENS = 4_096  # of the text table at once
+_FEW, _FINE, _COARSE = 5, 4, 16  # rows that are few, and columns of a sum of squares for few and for many
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Rows:
     slots: Tensor  # [B] int32
     result: Tensor  # [B] int32: code 0
     wide: "Scratch"
-    narrow: "Scratch"
-    start: Tensor  # [B, h] float32: the Code Predictor's first row
+    both: "Scratch"  # [2 B]: the Code Predictor's first position of every row, then the second
+    narrow: "Scratch"  # [B]: its second half, and all later positions
     kv: Tensor  # [layers, B, 2, 16, heads, dim] of the Code Predictor
 
 
@@ -49,11 +50,17 @@ class Rows:
 class Scratch:
     """What a stack of layers writes."""
 
-    x: Tensor  # [B, H] float32
+    sums: Residual
     qkv: Tensor
     seen: Tensor
     fed: Tensor
     logits: Tensor
+
+    def rows(self, first: int) -> "Scratch":
+        """A view of the rows from one on."""
+        return Scratch(
+            self.sums.rows(first), *(part[first:] for part in (self.qkv, self.seen, self.fed, self.logits))
+        )
 
 
 def frame_weights(model: Model, length: int) -> FrameWeights:
@@ -89,20 +96,36 @@ def new_rows(weights: FrameWeights, batch: int, spare: int) -> Rows:
     """Buffers for a batch, all rows padding."""
     model, like = weights.model, weights.model.talker.norm
     talker, predictor = model.talker.config, model.code_predictor.config
+    grain = grain_for(batch)
+    both = _scratch(predictor, predictor.vocab_size, 2 * batch, grain, like)
     return Rows(
         slots=torch.full((batch,), spare, dtype=torch.int32, device=like.device),
         result=torch.zeros(batch, dtype=torch.int32, device=like.device),
-        wide=_scratch(talker, talker.vocab_size, batch, like),
-        narrow=_scratch(predictor, predictor.vocab_size, batch, like),
-        start=like.new_zeros((batch, predictor.hidden_size), dtype=torch.float32),
+        wide=_scratch(talker, talker.vocab_size, batch, grain, like),
+        both=both,
+        narrow=both.rows(batch),
         kv=model.code_predictor.new_kv(batch),
     )
 
 
-def _scratch(shape: Shape, vocab: int, batch: int, like: Tensor) -> Scratch:
+def grain_for(batch: int) -> int:
+    """Columns of a sum of squares: no more than a program of the kernels for so many rows owns."""
+    return _FINE if batch < _FEW else _COARSE
+
+
+def new_residual(batch: int, width: int, grain: int, like: Tensor) -> Residual:
+    """A sum of zeros on the device of `like`, to be read in its dtype."""
+    return Residual(
+        x=like.new_zeros((batch, width), dtype=torch.float32),
+        ready=like.new_zeros((batch, width)),
+        squares=like.new_zeros((batch, width // grain), dtype=torch.float32),
+    )
+
+
+def _scratch(shape: Shape, vocab: int, batch: int, grain: int, like: Tensor) -> Scratch:
     heads = shape.num_attention_heads
     return Scratch(
-        x=like.new_zeros((batch, shape.hidden_size), dtype=torch.float32),
+        sums=new_residual(batch, shape.hidden_size, grain, like),
         qkv=like.new_zeros((batch, (heads + 2 * shape.num_key_value_heads) * shape.head_dim)),
         seen=like.new_zeros((batch, heads * shape.head_dim)),
         fed=like.new_zeros((batch, shape.intermediate_size)),
@@ -121,67 +144,65 @@ def make_frame(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> Non
 def talker_step(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> None:
     """The Talker on the rows' next input: logits of code 0 and the Code Predictor's first row."""
     talker, scratch = weights.model.talker, rows.wide
-    ops.input_rows(scratch.x, rows.slots, arena, weights.inputs)
+    norms = [*(layer.attention_norm for layer in talker.layers), talker.norm]
+    ops.input_rows(scratch.sums, rows.slots, arena, weights.inputs, norms[0])
     for index, layer in enumerate(talker.layers):
+        ops.norm_linear(scratch.qkv, scratch.sums, layer.attention_norm, layer.qkv)
         heads = _heads(layer, talker.config, arena.kv[index], (weights.cos, weights.sin))
-        _layer(ops, layer, scratch, heads(rows.slots, arena.state, 0))
-    narrow = weights.model.code_predictor.narrow
-    if narrow:
-        ops.norm_linear(rows.start, scratch.x, talker.norm, *narrow)
-    else:
-        rows.start.copy_(rms_norm(scratch.x, talker.norm.float(), talker.config.rms_norm_eps))
-    ops.norm_linear(scratch.logits, scratch.x, talker.norm, talker.head)
+        ops.attend(scratch.seen, scratch.qkv, heads(rows.slots, arena.state, 0, scratch.sums))
+        _feed(ops, layer, scratch, norms[index + 1])
+    predictor, start = weights.model.code_predictor, rows.both.sums.rows(0, len(rows.slots))
+    ops.enter(start, scratch.sums, talker.norm, predictor.narrow, predictor.layers[0].attention_norm)
+    ops.norm_linear(scratch.logits, scratch.sums, talker.norm, talker.head)
 
 
 def first_code(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> None:
     """Sample code 0."""
     eos = weights.model.config.talker_config.codec_eos_token_id
-    pick = Pick(0, eos, rows.result, weights.narrow_tables[0], rows.narrow.x)
+    reader = weights.model.code_predictor.layers[0].attention_norm
+    pick = Pick(0, eos, rows.result, rows.wide.sums, weights.narrow_tables[0], rows.narrow.sums, reader)
     ops.choose(rows.wide.logits, rows.slots, arena, pick)
 
 
 def more_codes(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows, *, sampling: bool = True) -> None:
-    """Codes 1..15, one pass each; the first row gives nothing but keys and values. `sampling` off only to measure."""
+    """Codes 1..15, one pass each; the first takes two positions. `sampling` off only to measure."""
     predictor, scratch = weights.model.code_predictor, rows.narrow
-    _pass(ops, weights, rows, position=0)
+    reader = predictor.layers[0].attention_norm
     for group in range(1, GROUPS):
-        _pass(ops, weights, rows, position=group)
-        ops.norm_linear(scratch.logits, scratch.x, predictor.norm, predictor.heads[group - 1])
-        last = group == GROUPS - 1
-        table = None if last else weights.narrow_tables[group]
+        _pass(ops, weights, rows, group)
+        ops.norm_linear(scratch.logits, scratch.sums, predictor.norm, predictor.heads[group - 1])
+        pick = Pick(group, -1, rows.result, scratch.sums)
+        if group < GROUPS - 1:
+            pick = replace(pick, table=weights.narrow_tables[group], next=scratch.sums, following=reader)
         if sampling:
-            ops.choose(
-                scratch.logits,
-                rows.slots,
-                arena,
-                Pick(group, -1, rows.result, table, None if last else scratch.x),
-            )
+            ops.choose(scratch.logits, rows.slots, arena, pick)
 
 
 def _pass(ops: Ops, weights: FrameWeights, rows: Rows, position: int) -> None:
-    predictor, scratch = weights.model.code_predictor, rows.narrow
-    if position == 0:
-        scratch = Scratch(rows.start, scratch.qkv, scratch.seen, scratch.fed, scratch.logits)
+    """The stack at a position; at position 1 what lies before it goes along, up to where nobody reads it any more."""
+    predictor, two = weights.model.code_predictor, position == 1
+    norms = [*(layer.attention_norm for layer in predictor.layers), predictor.norm]
+    scratch = rows.both if two else rows.narrow
+    attend = ops.attend_two if two else ops.attend
     for index, layer in enumerate(predictor.layers):
+        ops.norm_linear(scratch.qkv, scratch.sums, layer.attention_norm, layer.qkv)
         heads = _heads(layer, predictor.config, rows.kv[index], (weights.narrow_cos, weights.narrow_sin))
-        only_keys = position == 0 and index == len(predictor.layers) - 1
-        _layer(ops, layer, scratch, heads(rows.slots, None, position), only_keys=only_keys)
+        attend(scratch.seen, scratch.qkv, heads(rows.slots, None, position, scratch.sums))
+        last = index == len(predictor.layers) - 1
+        _feed(ops, layer, rows.narrow if last else scratch, norms[index + 1])
 
 
 def _heads(layer: Layer, shape: Shape, kv: Tensor, angles: tuple[Tensor, Tensor]):  # noqa: ANN202
-    def parts(slots: Tensor, state: Tensor | None, position: int) -> Attention:
+    def parts(slots: Tensor, state: Tensor | None, position: int, of: Residual) -> Attention:
         norms = layer.query_norm, layer.key_norm
         counts = shape.num_attention_heads, shape.num_key_value_heads
-        return Attention(kv, slots, state, position, *norms, *angles, *counts)
+        return Attention(kv, slots, state, position, *norms, *angles, *counts, of)
 
     return parts
 
 
-def _layer(ops: Ops, layer: Layer, scratch: Scratch, heads: Attention, *, only_keys: bool = False) -> None:
-    ops.norm_linear(scratch.qkv, scratch.x, layer.attention_norm, layer.qkv)
-    ops.attend(scratch.seen, scratch.qkv, heads)
-    if only_keys:
-        return
-    ops.add_linear(scratch.x, scratch.seen, layer.out)
-    ops.norm_swiglu(scratch.fed, scratch.x, layer.mlp_norm, layer.gate_up)
-    ops.add_linear(scratch.x, scratch.fed, layer.down)
+def _feed(ops: Ops, layer: Layer, scratch: Scratch, following: Tensor) -> None:
+    """A layer from its heads on."""
+    ops.add_linear(scratch.sums, scratch.seen, layer.out, layer.mlp_norm)
+    ops.norm_swiglu(scratch.fed, scratch.sums, layer.mlp_norm, layer.gate_up)
+    ops.add_linear(scratch.sums, scratch.fed, layer.down, following)

@@ -1,7 +1,7 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
 `options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
-fused_codec. On a machine without a GPU everything runs eagerly in float32, for tests.
+fused_codec (false: the plain one without a trial). On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     told = {
         name: value for name, value in options.extra.items() if name in ("slots", "length", "fused_codec")
     }
-    sizes = replace(Sizes(), **told)  # the fused codec on demand: its graphs carried no load on a GPU yet
+    sizes = replace(Sizes(fused_codec=device.type == "cuda"), **told)
     serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
