@@ -247,7 +247,9 @@ def main(argv: Sequence[str]) -> int:
             everyone = simulation.run(limit_ms)
             outcomes = [o for o in everyone if o.plan.latency_first]
             heard_ms = sum(o.heard_ms for o in everyone if not o.plan.latency_first)
-            slow = f"   quality {heard_ms / simulation.device.now_ms:.0f} x real" if options.quality_jobs else ""
+            slow = (
+                f"   quality {heard_ms / simulation.device.now_ms:.0f} x real" if options.quality_jobs else ""
+            )
             print(f"{name:18}{rps:5.0f}{len(outcomes):6}{row_of(outcomes)}{slow}", flush=True)
     return 0
 

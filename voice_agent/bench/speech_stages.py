@@ -85,6 +85,7 @@ def main(argv: Sequence[str]) -> int:
         ("codec", _codec),
         ("overlap", _overlap),
         ("fused", _fused),
+        ("stay", _stay),
     ):
         if name not in parts or (name == "tiles" and options.no_sweep):
             continue
@@ -162,7 +163,10 @@ def _tiles(rig: Rig) -> dict[str, Any]:
             rig.tiles[(kernel, rows, columns, batch)] = tile
             gb = rows * columns * 2 / 1e3
             shown = [f"{key} {us:.1f} ({gb / us:.0f})" for key, us in list(ordered.items())[:3]]
-            print(f"  {name:18} x{batch:<3} {' | '.join(shown)} | cublas {tries.get('cublas', 0):.1f}", flush=True)
+            print(
+                f"  {name:18} x{batch:<3} {' | '.join(shown)} | cublas {tries.get('cublas', 0):.1f}",
+                flush=True,
+            )
     return table
 
 
@@ -186,7 +190,7 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
             for some in all_inputs:
                 getattr(ops, case.op)(out, *some)
 
-        return 1e3 * timed(Captured(work, rig.device), 10) / len(stack)
+        return 1e3 * timed(_inference(work, rig), 10) / len(stack)
     except Exception as error:  # noqa: BLE001 - a tile that does not fit is a row of the table
         print(f"  {case}: {type(error).__name__} {str(error)[:120]}")
         return 1e9
@@ -194,13 +198,30 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
 
 def _frames(rig: Rig) -> dict[str, Any]:
     """The frame graph by batch and variant, with its parts, and how far its logits are from the plain way's."""
+    return _framed(rig, {batch: _variants(rig, batch) for batch in BATCHES})
+
+
+def _stay(rig: Rig) -> dict[str, Any]:
+    """The same with a stack in one launch, alone and beside the codec: last, since programs that wait can hang."""
+    wholes = {f"stay dot_from={few}": TritonOps(stay_to=4, dot_from=few) for few in (2, 5)}
+    table = _framed(rig, dict.fromkeys((1, 2, 3, 4), wholes))
+    fused = FusedCodec(rig.model.codec, SLOTS)
+    for batch, count, codec_rows in ((1, 1, 1), (2, 16, 2), (4, 2, 1)):
+        for priorities in ((0, -3), (-1, 0)):
+            told = _overlapped(rig, fused, (batch, count, codec_rows), wholes["stay dot_from=2"], priorities)
+            table[f"B={batch} codec {count}x{codec_rows} {priorities}"] = told
+            print(f"  B={batch} codec {count}x{codec_rows} {priorities}: {_arrows(told)}", flush=True)
+    return table
+
+
+def _framed(rig: Rig, variants: dict[int, dict[str, TritonOps]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     print(
         "frame graph ms: whole, talker, predictor; error: of all 16 logits, codes given, against plain torch in bf16"
     )
-    for batch in BATCHES:
+    for batch, some in variants.items():
         plain = _forced_logits(rig, PlainOps(), batch)
-        for name, ops in _variants(rig, batch).items():
+        for name, ops in some.items():
             try:
                 told = _frame_ms(rig, ops, batch)
                 logits = _forced_logits(rig, ops, batch)
@@ -227,12 +248,13 @@ def _variants(rig: Rig, batch: int) -> dict[str, TritonOps]:
 
 
 def _tiles_near(rig: Rig, batch: int) -> dict[tuple[str, int, int, int], Tile | None]:
-    """What the sweep found for the next smaller batch, for this one and for twice as many rows (two positions)."""
-    known = max(size for size in stage_kernels.SWEPT if size <= batch)
-    found = {key: tile for key, tile in rig.tiles.items() if key[3] == known}
-    wide = known if known > 1 else stage_kernels.SWEPT[1]
-    pairs = {(*key[:3], 2 * batch): tile for key, tile in rig.tiles.items() if key[3] == wide}
-    return pairs | {(*key[:3], batch): tile for key, tile in found.items()}
+    """What the sweep found for the nearest batch of the same kind, for these rows and for twice as many."""
+    found: dict[tuple[str, int, int, int], Tile | None] = {}
+    for rows in (batch, 2 * batch):
+        known = 1 if rows == 1 else max(size for size in stage_kernels.SWEPT if size <= max(rows, 8))
+        if rows <= 64:
+            found |= {(*key[:3], rows): tile for key, tile in rig.tiles.items() if key[3] == known}
+    return found
 
 
 def _distance(got: Tensor, expected: Tensor) -> float:
@@ -389,26 +411,36 @@ def _overlap(rig: Rig) -> dict[str, Any]:
     print("overlap: frame ms alone -> beside, codec ms alone -> beside; priorities as CUDA counts them")
     fused = FusedCodec(rig.model.codec, SLOTS)
     for batch, count, codec_rows in ((1, 1, 1), (4, 2, 1), (8, 16, 2), (16, 16, 2), (16, 8, 8)):
-        for pdl, priorities in ((False, (0, 0)), (False, (-1, 0)), (False, (0, -3)), (True, (0, -3)), (True, (-1, 0))):
-            told = _overlapped(rig, fused, (batch, count, codec_rows), pdl, priorities)
-            table[f"B={batch} codec {count}x{codec_rows} pdl={pdl} {priorities}"] = told
-            print(
-                f"  B={batch:<3} codec {count}x{codec_rows} pdl={pdl!s:5} {priorities}: frame {told[0]:.2f} -> {told[2]:.2f},"
-                f" codec {told[1]:.2f} -> {told[3]:.2f}", flush=True
-            )  # fmt: skip
+        for pdl, priorities in (
+            (False, (0, 0)),
+            (False, (-1, 0)),
+            (False, (0, -3)),
+            (True, (0, -3)),
+            (True, (-1, 0)),
+        ):
+            shape, ops = (batch, count, codec_rows), TritonOps(pdl=pdl, dot_from=2)
+            told = _overlapped(rig, fused, shape, ops, priorities)
+            name = f"B={batch} codec {count}x{codec_rows} pdl={pdl} {priorities}"
+            table[name] = told
+            print(f"  {name}: {_arrows(told)}", flush=True)
     return table
 
 
+def _arrows(told: list[float]) -> str:
+    return f"frame {told[0]:.2f} -> {told[2]:.2f}, codec {told[1]:.2f} -> {told[3]:.2f}"
+
+
 def _overlapped(
-    rig: Rig, fused: FusedCodec, shape: tuple[int, int, int], pdl: bool, priorities: tuple[int, int]
+    rig: Rig, fused: FusedCodec, shape: tuple[int, int, int], ops: TritonOps, priorities: tuple[int, int]
 ) -> list[float]:
     """ms of a frame graph and of a codec graph, alone, then each beside the other."""
     batch, count, codec_rows = shape
     rows = frames.new_rows(rig.weights, batch, rig.arena.spare)
     rows.slots[:] = torch.arange(batch)
-    ops = TritonOps(pdl=pdl, dot_from=2)
     rig.reset()
-    one, other = (torch.cuda.Stream(priority=priority) for priority in priorities)  # kept by the graphs' kernels
+    one, other = (
+        torch.cuda.Stream(priority=priority) for priority in priorities
+    )  # kept by the graphs' kernels
     frame = _inference(lambda: frames.make_frame(ops, rig.weights, rig.arena, rows), rig, one)
     lane = FusedLane(fused, rig.arena, count * codec_rows)
     buffers = new_codec_rows(rig.model.codec, count, codec_rows, rig.arena.spare)
@@ -427,7 +459,9 @@ def _beside(
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(streams[1]):
-        for _ in range(40 + int(40 * alone[0] / alone[1])):  # longer than what is timed, however slow that gets
+        for _ in range(
+            40 + int(40 * alone[0] / alone[1])
+        ):  # longer than what is timed, however slow that gets
             other.replay()
     with torch.cuda.stream(streams[0]):
         one.replay()

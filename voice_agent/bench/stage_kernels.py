@@ -132,7 +132,9 @@ def _check(case: Case) -> str:
 
 
 def _copied(out: Any) -> Any:
-    return type(out)(out.x.clone(), out.ready.clone(), out.squares.clone()) if hasattr(out, "x") else out.clone()
+    return (
+        type(out)(out.x.clone(), out.ready.clone(), out.squares.clone()) if hasattr(out, "x") else out.clone()
+    )
 
 
 def _norm_factor(of: Any) -> Any:

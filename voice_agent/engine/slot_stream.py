@@ -33,8 +33,6 @@ class CyclePolicy:
     quality_frames: int = 16  # a quality-first chunk
     quality_start_ms: float = 1_000.0  # a quality-first reply's first sound is due then, not at once
     quality_rest_ms: float = 500.0  # so far ahead, a quality-first reply makes way for first sounds
-    quality_growth: float = 2.0  # as render_growth, for chunks that can wait, while first sounds are to be expected
-    expect_ms: float = 2_000.0  # after the last latency-first reply: so long
     bulk_frames: int = 12  # buffered frames that are worth a launch of their own
     ring_frames: int = 64  # codes a slot holds on the device before they are rendered
     knee_rows: int = 32

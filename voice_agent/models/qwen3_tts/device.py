@@ -27,11 +27,7 @@ logger = logging.getLogger(__name__)
 _TRIAL = ((2, (2, 1)), (3, (1, 3)), (4, (4, 2)), (4, (3, 4)))  # frames of a launch, real ones of its two rows
 _MOST_DISTANCE = 0.05  # measured in bfloat16: 0.02 between the two, most of it the plain one's rounding
 _MEASURED = 5  # replays a size; the median counts
-URGENT, EVERYDAY, LEISURELY = (
-    -3,
-    0,
-    0,
-)  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
+URGENT, EVERYDAY, LEISURELY = -3, -1, 0  # CUDA stream priorities: first sounds, frames, later chunks
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,9 @@ class Sizes:
     render_frames: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
     render_rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     urgent_frames: tuple[int, ...] = (1, 2, 3, 4)
-    fused_codec: bool = False  # by Triton kernels if they prove right here: a tenth of the launches; needs a GPU
+    fused_codec: bool = (
+        False  # by Triton kernels if they prove right here: a tenth of the launches; needs a GPU
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from voice_agent.models.qwen3_tts.arena import Arena
 from voice_agent.models.qwen3_tts.config import GROUPS
-from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Ops, Pick, Residual
+from voice_agent.models.qwen3_tts.frame_parts import At, Inputs, Ops, Pick, Residual, Scratch, Stack
 from voice_agent.models.qwen3_tts.model import Model
 from voice_agent.models.qwen3_tts.transformer import Layer, Shape, rope
 
@@ -23,15 +23,13 @@ _FEW, _FINE, _COARSE = 5, 4, 16  # rows that are few, and columns of a sum of sq
 
 @dataclass(frozen=True)
 class FrameWeights:
-    """The model and what follows from it: text projected once, codes as the Code Predictor sees them, angles."""
+    """The model and what follows from it: text projected once, codes as the Code Predictor sees them, both stacks."""
 
     model: Model
     inputs: Inputs
     narrow_tables: list[Tensor]  # of group 0 [vocab, h], then of groups 1..14 [codes, h]
-    cos: Tensor  # [length, dim / 2]
-    sin: Tensor
-    narrow_cos: Tensor  # [16, dim / 2]
-    narrow_sin: Tensor
+    wide: Stack
+    narrow: Stack
 
 
 @dataclass(frozen=True)
@@ -40,41 +38,20 @@ class Rows:
 
     slots: Tensor  # [B] int32
     result: Tensor  # [B] int32: code 0
-    wide: "Scratch"
-    both: "Scratch"  # [2 B]: the Code Predictor's first position of every row, then the second
-    narrow: "Scratch"  # [B]: its second half, and all later positions
+    wide: Scratch
+    both: Scratch  # [2 B]: the Code Predictor's first position of every row, then the second
+    narrow: Scratch  # [B]: its second half, and all later positions
     kv: Tensor  # [layers, B, 2, 16, heads, dim] of the Code Predictor
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """What a stack of layers writes."""
-
-    sums: Residual
-    qkv: Tensor
-    seen: Tensor
-    fed: Tensor
-    logits: Tensor
-
-    def rows(self, first: int) -> "Scratch":
-        """A view of the rows from one on."""
-        return Scratch(
-            self.sums.rows(first), *(part[first:] for part in (self.qkv, self.seen, self.fed, self.logits))
-        )
 
 
 def frame_weights(model: Model, length: int) -> FrameWeights:
     """Tables for streams of up to `length` rows; 0.7 GB at the published shape in bfloat16."""
     talker, predictor, config = model.talker, model.code_predictor, model.config
-    shape, narrow = talker.config, predictor.config
+    shape = talker.config
 
     def narrowed(table: Tensor) -> Tensor:
         return F.linear(table, *predictor.narrow) if predictor.narrow else table
 
-    device = talker.norm.device
-    cos, sin = rope(torch.arange(length, device=device), shape.head_dim, shape.rope_theta, torch.float32)
-    few = torch.arange(GROUPS, device=device)
-    narrow_cos, narrow_sin = rope(few, narrow.head_dim, narrow.rope_theta, torch.float32)
     return FrameWeights(
         model,
         Inputs(
@@ -85,10 +62,39 @@ def frame_weights(model: Model, length: int) -> FrameWeights:
             shape.codec_bos_id,
         ),
         [narrowed(talker.codec_embedding), *(narrowed(table) for table in predictor.embeddings[:-1])],
+        _stack(talker.layers, shape, talker.norm, length),
+        _stack(predictor.layers, predictor.config, predictor.norm, GROUPS),
+    )
+
+
+def _stack(layers: list[Layer], shape: Shape, norm: Tensor, length: int) -> Stack:
+    device = norm.device
+    cos, sin = rope(torch.arange(length, device=device), shape.head_dim, shape.rope_theta, torch.float32)
+    norms = [*(layer.attention_norm for layer in layers), norm]
+    addresses = [
+        [
+            part.data_ptr()
+            for part in (
+                layer.qkv,
+                layer.out,
+                layer.gate_up,
+                layer.down,
+                layer.query_norm,
+                layer.key_norm,
+                layer.mlp_norm,
+                norms[index + 1],
+            )
+        ]
+        for index, layer in enumerate(layers)
+    ]
+    return Stack(
+        layers,
+        shape,
         cos[:, 0].contiguous(),
         sin[:, 0].contiguous(),
-        narrow_cos[:, 0].contiguous(),
-        narrow_sin[:, 0].contiguous(),
+        norms,
+        torch.tensor(addresses, dtype=torch.int64, device=device),
+        torch.zeros(1, dtype=torch.int64, device=device),
     )
 
 
@@ -143,23 +149,21 @@ def make_frame(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> Non
 
 def talker_step(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> None:
     """The Talker on the rows' next input: logits of code 0 and the Code Predictor's first row."""
-    talker, scratch = weights.model.talker, rows.wide
-    norms = [*(layer.attention_norm for layer in talker.layers), talker.norm]
-    ops.input_rows(scratch.sums, rows.slots, arena, weights.inputs, norms[0])
-    for index, layer in enumerate(talker.layers):
-        ops.norm_linear(scratch.qkv, scratch.sums, layer.attention_norm, layer.qkv)
-        heads = _heads(layer, talker.config, arena.kv[index], (weights.cos, weights.sin))
-        ops.attend(scratch.seen, scratch.qkv, heads(rows.slots, arena.state, 0, scratch.sums))
-        _feed(ops, layer, scratch, norms[index + 1])
-    predictor, start = weights.model.code_predictor, rows.both.sums.rows(0, len(rows.slots))
-    ops.enter(start, scratch.sums, talker.norm, predictor.narrow, predictor.layers[0].attention_norm)
+    talker, scratch, stack = weights.model.talker, rows.wide, weights.wide
+    ops.input_rows(scratch.sums, rows.slots, arena, weights.inputs, stack.norms[0])
+    at = At(rows.slots, arena.state)
+    if not ops.stack(scratch, stack, arena.kv, at):
+        for index in range(len(stack.layers)):
+            _attend(ops, stack, index, scratch, arena.kv, at)
+            _feed(ops, stack, index, scratch)
+    start = rows.both.sums.rows(0, len(rows.slots))
+    ops.enter(start, scratch.sums, talker.norm, weights.model.code_predictor.narrow, weights.narrow.norms[0])
     ops.norm_linear(scratch.logits, scratch.sums, talker.norm, talker.head)
 
 
 def first_code(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> None:
     """Sample code 0."""
-    eos = weights.model.config.talker_config.codec_eos_token_id
-    reader = weights.model.code_predictor.layers[0].attention_norm
+    eos, reader = weights.model.config.talker_config.codec_eos_token_id, weights.narrow.norms[0]
     pick = Pick(0, eos, rows.result, rows.wide.sums, weights.narrow_tables[0], rows.narrow.sums, reader)
     ops.choose(rows.wide.logits, rows.slots, arena, pick)
 
@@ -167,9 +171,12 @@ def first_code(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> Non
 def more_codes(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows, *, sampling: bool = True) -> None:
     """Codes 1..15, one pass each; the first takes two positions. `sampling` off only to measure."""
     predictor, scratch = weights.model.code_predictor, rows.narrow
-    reader = predictor.layers[0].attention_norm
+    reader = weights.narrow.norms[0]
     for group in range(1, GROUPS):
-        _pass(ops, weights, rows, group)
+        if group == 1:
+            _first_pass(ops, weights.narrow, rows)
+        else:
+            _pass(ops, weights.narrow, rows, group)
         ops.norm_linear(scratch.logits, scratch.sums, predictor.norm, predictor.heads[group - 1])
         pick = Pick(group, -1, rows.result, scratch.sums)
         if group < GROUPS - 1:
@@ -178,31 +185,36 @@ def more_codes(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows, *, sam
             ops.choose(scratch.logits, rows.slots, arena, pick)
 
 
-def _pass(ops: Ops, weights: FrameWeights, rows: Rows, position: int) -> None:
-    """The stack at a position; at position 1 what lies before it goes along, up to where nobody reads it any more."""
-    predictor, two = weights.model.code_predictor, position == 1
-    norms = [*(layer.attention_norm for layer in predictor.layers), predictor.norm]
-    scratch = rows.both if two else rows.narrow
+def _first_pass(ops: Ops, stack: Stack, rows: Rows) -> None:
+    """Two positions of each row; the first one goes along up to where nobody reads it any more."""
+    at, last = At(rows.slots, None), len(stack.layers) - 1
+    for index in range(last + 1):
+        _attend(ops, stack, index, rows.both, rows.kv, at, two=True)
+        _feed(ops, stack, index, rows.narrow if index == last else rows.both)
+
+
+def _pass(ops: Ops, stack: Stack, rows: Rows, position: int) -> None:
+    at = At(rows.slots, None, position)
+    if ops.stack(rows.narrow, stack, rows.kv, at):
+        return
+    for index in range(len(stack.layers)):
+        _attend(ops, stack, index, rows.narrow, rows.kv, at)
+        _feed(ops, stack, index, rows.narrow)
+
+
+def _attend(  # noqa: PLR0913, PLR0917
+    ops: Ops, stack: Stack, index: int, scratch: Scratch, kv: Tensor, at: At, *, two: bool = False
+) -> None:
+    """A layer's first half; `two`: rows of two positions."""
+    layer = stack.layers[index]
+    ops.norm_linear(scratch.qkv, scratch.sums, layer.attention_norm, layer.qkv)
     attend = ops.attend_two if two else ops.attend
-    for index, layer in enumerate(predictor.layers):
-        ops.norm_linear(scratch.qkv, scratch.sums, layer.attention_norm, layer.qkv)
-        heads = _heads(layer, predictor.config, rows.kv[index], (weights.narrow_cos, weights.narrow_sin))
-        attend(scratch.seen, scratch.qkv, heads(rows.slots, None, position, scratch.sums))
-        last = index == len(predictor.layers) - 1
-        _feed(ops, layer, rows.narrow if last else scratch, norms[index + 1])
+    attend(scratch.seen, scratch.qkv, stack.heads(index, kv, at, scratch.sums))
 
 
-def _heads(layer: Layer, shape: Shape, kv: Tensor, angles: tuple[Tensor, Tensor]):  # noqa: ANN202
-    def parts(slots: Tensor, state: Tensor | None, position: int, of: Residual) -> Attention:
-        norms = layer.query_norm, layer.key_norm
-        counts = shape.num_attention_heads, shape.num_key_value_heads
-        return Attention(kv, slots, state, position, *norms, *angles, *counts, of)
-
-    return parts
-
-
-def _feed(ops: Ops, layer: Layer, scratch: Scratch, following: Tensor) -> None:
-    """A layer from its heads on."""
+def _feed(ops: Ops, stack: Stack, index: int, scratch: Scratch) -> None:
+    """Its second half."""
+    layer = stack.layers[index]
     ops.add_linear(scratch.sums, scratch.seen, layer.out, layer.mlp_norm)
     ops.norm_swiglu(scratch.fed, scratch.sums, layer.mlp_norm, layer.gate_up)
-    ops.add_linear(scratch.sums, scratch.fed, layer.down, following)
+    ops.add_linear(scratch.sums, scratch.fed, layer.down, stack.norms[index + 1])

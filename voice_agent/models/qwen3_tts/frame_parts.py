@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from voice_agent.models.qwen3_tts.arena import Arena
+from voice_agent.models.qwen3_tts.transformer import Layer, Shape
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,54 @@ class Residual:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """What a stack of layers writes."""
+
+    sums: Residual
+    qkv: Tensor
+    seen: Tensor
+    fed: Tensor
+    logits: Tensor
+
+    def rows(self, first: int) -> "Scratch":
+        """A view of the rows from one on."""
+        return Scratch(
+            self.sums.rows(first), *(part[first:] for part in (self.qkv, self.seen, self.fed, self.logits))
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers and what they need beside a batch: angles of positions, and each layer's reader's norm."""
+
+    layers: list[Layer]
+    shape: Shape
+    cos: Tensor  # [length, dim / 2] float32
+    sin: Tensor
+    norms: list[Tensor]  # of every layer's first product, and of what reads behind the last
+    pointers: Tensor  # [layers, 8] int64: addresses for one launch of all layers (see stack_kernels)
+    count: Tensor  # [1] int64: how often its programs met
+
+    def heads(self, index: int, kv: Tensor, at: "At", of: Residual) -> "Attention":
+        """One layer's attention; kv [layers, places, ...]."""
+        layer, shape = self.layers[index], self.shape
+        counts = shape.num_attention_heads, shape.num_key_value_heads
+        norms = layer.query_norm, layer.key_norm
+        return Attention(kv[index], at.places, at.state, at.position, *norms, self.cos, self.sin, *counts, of)
+
+
+@dataclass(frozen=True)
+class At:
+    """Where a batch's rows stand. With `state` a row's place in the cache is its slot; without, its number."""
+
+    places: Tensor  # [B] slots
+    state: Tensor | None
+    position: int = 0
+
+
+@dataclass(frozen=True)
 class Attention:
-    """One layer's heads. With `state` a row's place in `kv` is its slot; without, its number, at `position`."""
+    """One layer's heads (see At)."""
 
     kv: Tensor  # [places, 2, length, kv heads, dim]
     places: Tensor  # [B] slots
@@ -87,11 +134,20 @@ class Ops(Protocol):
     long as the same set's `attend` and `choose` give it to them.
     """
 
+    def stack(self, scratch: Scratch, stack: Stack, kv: Tensor, at: At) -> bool:
+        """All layers at once, if this set can do that for so many rows; False: nothing was done."""
+        ...
+
     def norm_linear(self, out: Tensor, x: Residual, norm: Tensor, weight: Tensor) -> None: ...  # noqa: D102
     def norm_swiglu(self, out: Tensor, x: Residual, norm: Tensor, gate_up: Tensor) -> None: ...  # noqa: D102
     def add_linear(self, total: Residual, x: Tensor, weight: Tensor, following: Tensor) -> None: ...  # noqa: D102
     def enter(  # noqa: D102
-        self, total: Residual, x: Residual, norm: Tensor, narrow: tuple[Tensor, Tensor] | None, following: Tensor
+        self,
+        total: Residual,
+        x: Residual,
+        norm: Tensor,
+        narrow: tuple[Tensor, Tensor] | None,
+        following: Tensor,
     ) -> None: ...
     def attend(self, out: Tensor, qkv: Tensor, parts: Attention) -> None: ...  # noqa: D102
     def attend_two(self, out: Tensor, qkv: Tensor, parts: Attention) -> None: ...  # noqa: D102

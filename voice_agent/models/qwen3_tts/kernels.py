@@ -80,7 +80,9 @@ def _factor(squares_ptr, row, PARTS: tl.constexpr, K: tl.constexpr, eps):
 
 
 @triton.jit
-def _leave(x, x_ptr, ready_ptr, squares_ptr, norm_ptr, row, at, first, K, WIDTH: tl.constexpr, GRAIN: tl.constexpr):
+def _leave(
+    x, x_ptr, ready_ptr, squares_ptr, norm_ptr, row, at, first, K, WIDTH: tl.constexpr, GRAIN: tl.constexpr
+):
     """Columns `at` (WIDTH of them from `first` on) of one row of a residual sum, for its next reader."""
     tl.store(x_ptr + row * K + at, x)
     ready = x * tl.load(norm_ptr + at).to(tl.float32)
@@ -175,7 +177,9 @@ def add_linear(
     real = batch[:, None] < B
     where = batch[:, None] * N + rows[None, :]
     if ENTER:
-        acc = acc * _factors(of_ptr, B, BB, PARTS, K, eps)[:, None] + tl.load(bias_ptr + rows)[None, :].to(tl.float32)
+        acc = acc * _factors(of_ptr, B, BB, PARTS, K, eps)[:, None] + tl.load(bias_ptr + rows)[None, :].to(
+            tl.float32
+        )
     else:
         acc += tl.load(sum_ptr + where, mask=real, other=0.0)
     tl.store(sum_ptr + where, acc, mask=real)
@@ -255,48 +259,25 @@ def _keep(kv_ptr, keys, values, first, second, value, D: tl.constexpr):
     tl.store(values + tl.arange(0, D), value.to(kv_ptr.dtype.element_ty))
 
 
-@triton.jit(do_not_specialize=["position"])
-def attend(
-    out_ptr,
-    qkv_ptr,
-    kv_ptr,
-    slots_ptr,
-    state_ptr,
-    position,
-    query_norm_ptr,
-    key_norm_ptr,
-    cos_ptr,
-    sin_ptr,
-    squares_ptr,
-    eps,
-    H: tl.constexpr,
-    PARTS: tl.constexpr,
-    LENGTH: tl.constexpr,
-    HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BY_SLOT: tl.constexpr,
-    STATE: tl.constexpr,
-    PDL: tl.constexpr,
-):
+@triton.jit
+def _attend_head(
+    out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
+    squares_ptr, eps, row, head,
+    H: tl.constexpr, PARTS: tl.constexpr, LENGTH: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr,
+):  # fmt: skip
     """One query head of one row: norm, turn, write key and value, attend to what lies before and to itself.
 
     BY_SLOT: the row's place in the cache is its slot and its position stands in the slot's state; otherwise it is the
     row's number and `position`.
     """
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    row = tl.program_id(0)
-    head = tl.program_id(1)
     group: tl.constexpr = HEADS // KV_HEADS
     kv_head = head // group
     if BY_SLOT:
         place = tl.load(slots_ptr + row).to(tl.int64)
         at = tl.load(state_ptr + place * STATE)
     else:
-        place = row.to(tl.int64)
+        place = tl.cast(row, tl.int64)
         at = position
     half = tl.arange(0, D // 2)
     whole = tl.arange(0, D)
@@ -334,6 +315,24 @@ def attend(
         total = total * fade + tl.sum(chances, 0)
         most = higher
     tl.store(out_ptr + (row * HEADS + head) * D + whole, (acc / total).to(out_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["position"])
+def attend(
+    out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
+    squares_ptr, eps,
+    H: tl.constexpr, PARTS: tl.constexpr, LENGTH: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """A program for each query head of each row."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    _attend_head(
+        out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
+        squares_ptr, eps, tl.program_id(0), tl.program_id(1), H, PARTS, LENGTH, HEADS, KV_HEADS, D, BLOCK_L, BY_SLOT,
+        STATE,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["B"])

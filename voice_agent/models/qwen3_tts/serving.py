@@ -1,13 +1,14 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
 `options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
-fused_codec (false: the plain one without a trial). On a machine without a GPU everything runs eagerly in float32, for tests.
+stay, fused_codec (false: the plain one without a trial). On a machine without a GPU everything runs eagerly in float32,
+for tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -73,7 +74,7 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
         name: value for name, value in options.extra.items() if name in ("slots", "length", "fused_codec")
     }
     sizes = replace(Sizes(fused_codec=device.type == "cuda"), **told)
-    serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
+    serving = ready(model, _ops(device, options.extra), sizes, new_text, role, tell)
     return replace(serving, temperature=temperature)
 
 
@@ -121,10 +122,14 @@ def _weights(
     return loaded.model, lambda: TextStream(tokenizer), tokenizer.role, loaded.generation.temperature
 
 
-def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
+def _ops(device: torch.device, options: Mapping[str, Any]) -> Sequence[Ops]:
     """The sets of operations that every frame graph is tried with."""
     if device.type != "cuda":
         return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
-    return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)
+    pdl, programs = bool(options.get("pdl")), torch.cuda.get_device_properties(device).multi_processor_count
+    offered = [TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)]
+    if options.get("stay"):
+        offered += [TritonOps(pdl, dot_from=few, stay_to=4, programs=programs) for few in (2, 5)]
+    return offered
