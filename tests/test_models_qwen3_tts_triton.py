@@ -59,24 +59,23 @@ def begun(model: Model, weights: FrameWeights, batch: int) -> tuple[Arena, Rows]
 
 
 @pytest.mark.parametrize(
-    ("batch", "wide", "dot_from", "rows", "cublas", "stay_to"),
+    ("batch", "wide", "dot_from", "rows", "cublas"),
     [
-        (1, 64, 5, 4, (), 0),  # in registers, all of it
-        (1, 64, 2, 16, (), 0),  # on tensor cores, fine sums of squares
-        (5, 64, 2, 16, ("norm_linear",), 0),  # mixed, coarse sums
-        (5, 32, 2, 16, ("norm_linear", "norm_swiglu", "add_linear"), 0),  # nothing to narrow
-        (2, 64, 2, 16, (), 4),  # a stack a launch
+        (1, 64, 5, 4, ()),  # in registers, all of it
+        (1, 64, 2, 16, ()),  # on tensor cores, fine sums of squares
+        (5, 64, 2, 16, ("norm_linear",)),  # mixed, coarse sums
+        (5, 32, 2, 16, ("norm_linear", "norm_swiglu", "add_linear")),  # nothing to narrow
     ],
-    ids=["registers", "dots", "mixed", "library", "stay"],
+    ids=["registers", "dots", "mixed", "library"],
 )
 def test_frames_have_the_codes_of_the_plain_way(
-    batch: int, wide: int, dot_from: int, rows: int, cublas: tuple[str, ...], stay_to: int
+    batch: int, wide: int, dot_from: int, rows: int, cublas: tuple[str, ...]
 ) -> None:
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
     model = power_of_two_model(wide)
     weights = frame_weights(model, 64)
-    ops = TritonOps(dot_from=dot_from, stay_to=stay_to, programs=3, tiles=SmallTiles(rows, cublas))
+    ops = TritonOps(dot_from=dot_from, tiles=SmallTiles(rows, cublas))
     made: list[tuple[Arena, Rows]] = []
     which: Ops
     for which in (ops, PlainOps()):

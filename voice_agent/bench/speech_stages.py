@@ -85,7 +85,6 @@ def main(argv: Sequence[str]) -> int:
         ("codec", _codec),
         ("overlap", _overlap),
         ("fused", _fused),
-        ("stay", _stay),
     ):
         if name not in parts or (name == "tiles" and options.no_sweep):
             continue
@@ -198,30 +197,13 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
 
 def _frames(rig: Rig) -> dict[str, Any]:
     """The frame graph by batch and variant, with its parts, and how far its logits are from the plain way's."""
-    return _framed(rig, {batch: _variants(rig, batch) for batch in BATCHES})
-
-
-def _stay(rig: Rig) -> dict[str, Any]:
-    """The same with a stack in one launch, alone and beside the codec: last, since programs that wait can hang."""
-    wholes = {f"stay dot_from={few}": TritonOps(stay_to=4, dot_from=few) for few in (2, 5)}
-    table = _framed(rig, dict.fromkeys((1, 2, 3, 4), wholes))
-    fused = FusedCodec(rig.model.codec, SLOTS)
-    for batch, count, codec_rows in ((1, 1, 1), (2, 16, 2), (4, 2, 1)):
-        for priorities in ((0, -3), (-1, 0)):
-            told = _overlapped(rig, fused, (batch, count, codec_rows), wholes["stay dot_from=2"], priorities)
-            table[f"B={batch} codec {count}x{codec_rows} {priorities}"] = told
-            print(f"  B={batch} codec {count}x{codec_rows} {priorities}: {_arrows(told)}", flush=True)
-    return table
-
-
-def _framed(rig: Rig, variants: dict[int, dict[str, TritonOps]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     print(
         "frame graph ms: whole, talker, predictor; error: of all 16 logits, codes given, against plain torch in bf16"
     )
-    for batch, some in variants.items():
+    for batch in BATCHES:
         plain = _forced_logits(rig, PlainOps(), batch)
-        for name, ops in some.items():
+        for name, ops in _variants(rig, batch).items():
             try:
                 told = _frame_ms(rig, ops, batch)
                 logits = _forced_logits(rig, ops, batch)

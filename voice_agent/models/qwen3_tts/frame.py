@@ -71,31 +71,7 @@ def _stack(layers: list[Layer], shape: Shape, norm: Tensor, length: int) -> Stac
     device = norm.device
     cos, sin = rope(torch.arange(length, device=device), shape.head_dim, shape.rope_theta, torch.float32)
     norms = [*(layer.attention_norm for layer in layers), norm]
-    addresses = [
-        [
-            part.data_ptr()
-            for part in (
-                layer.qkv,
-                layer.out,
-                layer.gate_up,
-                layer.down,
-                layer.query_norm,
-                layer.key_norm,
-                layer.mlp_norm,
-                norms[index + 1],
-            )
-        ]
-        for index, layer in enumerate(layers)
-    ]
-    return Stack(
-        layers,
-        shape,
-        cos[:, 0].contiguous(),
-        sin[:, 0].contiguous(),
-        norms,
-        torch.tensor(addresses, dtype=torch.int64, device=device),
-        torch.zeros(1, dtype=torch.int64, device=device),
-    )
+    return Stack(layers, shape, cos[:, 0].contiguous(), sin[:, 0].contiguous(), norms)
 
 
 def new_rows(weights: FrameWeights, batch: int, spare: int) -> Rows:
@@ -152,10 +128,9 @@ def talker_step(ops: Ops, weights: FrameWeights, arena: Arena, rows: Rows) -> No
     talker, scratch, stack = weights.model.talker, rows.wide, weights.wide
     ops.input_rows(scratch.sums, rows.slots, arena, weights.inputs, stack.norms[0])
     at = At(rows.slots, arena.state)
-    if not ops.stack(scratch, stack, arena.kv, at):
-        for index in range(len(stack.layers)):
-            _attend(ops, stack, index, scratch, arena.kv, at)
-            _feed(ops, stack, index, scratch)
+    for index in range(len(stack.layers)):
+        _attend(ops, stack, index, scratch, arena.kv, at)
+        _feed(ops, stack, index, scratch)
     start = rows.both.sums.rows(0, len(rows.slots))
     ops.enter(start, scratch.sums, talker.norm, weights.model.code_predictor.narrow, weights.narrow.norms[0])
     ops.norm_linear(scratch.logits, scratch.sums, talker.norm, talker.head)
@@ -195,8 +170,6 @@ def _first_pass(ops: Ops, stack: Stack, rows: Rows) -> None:
 
 def _pass(ops: Ops, stack: Stack, rows: Rows, position: int) -> None:
     at = At(rows.slots, None, position)
-    if ops.stack(rows.narrow, stack, rows.kv, at):
-        return
     for index in range(len(stack.layers)):
         _attend(ops, stack, index, rows.narrow, rows.kv, at)
         _feed(ops, stack, index, rows.narrow)

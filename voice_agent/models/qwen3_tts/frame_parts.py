@@ -66,8 +66,6 @@ class Stack:
     cos: Tensor  # [length, dim / 2] float32
     sin: Tensor
     norms: list[Tensor]  # of every layer's first product, and of what reads behind the last
-    pointers: Tensor  # [layers, 8] int64: addresses for one launch of all layers (see stack_kernels)
-    count: Tensor  # [1] int64: how often its programs met
 
     def heads(self, index: int, kv: Tensor, at: "At", of: Residual) -> "Attention":
         """One layer's attention; kv [layers, places, ...]."""
@@ -133,10 +131,6 @@ class Ops(Protocol):
     `following` is the norm weight of whoever reads the sum next. The rows of a product may lack their norm's factor as
     long as the same set's `attend` and `choose` give it to them.
     """
-
-    def stack(self, scratch: Scratch, stack: Stack, kv: Tensor, at: At) -> bool:
-        """All layers at once, if this set can do that for so many rows; False: nothing was done."""
-        ...
 
     def norm_linear(self, out: Tensor, x: Residual, norm: Tensor, weight: Tensor) -> None: ...  # noqa: D102
     def norm_swiglu(self, out: Tensor, x: Residual, norm: Tensor, gate_up: Tensor) -> None: ...  # noqa: D102

@@ -259,18 +259,23 @@ def _keep(kv_ptr, keys, values, first, second, value, D: tl.constexpr):
     tl.store(values + tl.arange(0, D), value.to(kv_ptr.dtype.element_ty))
 
 
-@triton.jit
-def _attend_head(
+@triton.jit(do_not_specialize=["position"])
+def attend(
     out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
-    squares_ptr, eps, row, head,
+    squares_ptr, eps,
     H: tl.constexpr, PARTS: tl.constexpr, LENGTH: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
-    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr,
+    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One query head of one row: norm, turn, write key and value, attend to what lies before and to itself.
 
     BY_SLOT: the row's place in the cache is its slot and its position stands in the slot's state; otherwise it is the
     row's number and `position`.
     """
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(0)
+    head = tl.program_id(1)
     group: tl.constexpr = HEADS // KV_HEADS
     kv_head = head // group
     if BY_SLOT:
@@ -315,24 +320,6 @@ def _attend_head(
         total = total * fade + tl.sum(chances, 0)
         most = higher
     tl.store(out_ptr + (row * HEADS + head) * D + whole, (acc / total).to(out_ptr.dtype.element_ty))
-
-
-@triton.jit(do_not_specialize=["position"])
-def attend(
-    out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
-    squares_ptr, eps,
-    H: tl.constexpr, PARTS: tl.constexpr, LENGTH: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
-    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """A program for each query head of each row."""
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    _attend_head(
-        out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
-        squares_ptr, eps, tl.program_id(0), tl.program_id(1), H, PARTS, LENGTH, HEADS, KV_HEADS, D, BLOCK_L, BY_SLOT,
-        STATE,
-    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["B"])

@@ -22,17 +22,13 @@ from voice_agent.models.qwen3_tts.arena import (
     floats,
 )
 from voice_agent.models.qwen3_tts.config import GROUPS
-from voice_agent.models.qwen3_tts.frame_parts import At, Attention, Inputs, Pick, Residual, Scratch, Stack
+from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick, Residual
 from voice_agent.models.qwen3_tts.transformer import attend as attend_rows
 from voice_agent.models.qwen3_tts.transformer import rms_norm, rotate
 
 
 class PlainOps:
     """All operations of a frame (see frame_parts.Ops)."""
-
-    def stack(self, scratch: Scratch, stack: Stack, kv: Tensor, at: At) -> bool:  # noqa: ARG002
-        """Layer by layer is all it can."""
-        return False
 
     def norm_linear(self, out: Tensor, x: Residual, norm: Tensor, weight: Tensor) -> None:
         """out [B, N] = norm(x [B, K]) @ weight.T."""

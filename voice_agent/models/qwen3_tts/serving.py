@@ -1,8 +1,8 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
 `options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
-stay, fused_codec (false: the plain one without a trial). On a machine without a GPU everything runs eagerly in float32,
-for tests.
+fused_codec (false: the plain one without a trial). On a machine without a GPU everything runs eagerly in float32, for
+tests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -128,8 +128,5 @@ def _ops(device: torch.device, options: Mapping[str, Any]) -> Sequence[Ops]:
         return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
-    pdl, programs = bool(options.get("pdl")), torch.cuda.get_device_properties(device).multi_processor_count
-    offered = [TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)]
-    if options.get("stay"):
-        offered += [TritonOps(pdl, dot_from=few, stay_to=4, programs=programs) for few in (2, 5)]
-    return offered
+    pdl = bool(options.get("pdl"))
+    return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)

@@ -2,8 +2,7 @@
 
 Same meaning as plain_ops, but that a product of a norm lacks the norm's factor until `attend` or `choose` reads it.
 Small batches multiply in registers; from `dot_from` rows on they go through tensor cores, by Triton or by cuBLAS,
-whichever was faster for the shape; from `cublas_from` rows on, all by cuBLAS. Up to `stay_to` rows a whole stack is one
-launch of `programs` programs, one for each multiprocessor.
+whichever was faster for the shape; from `cublas_from` rows on, all by cuBLAS.
 """
 # pyright: basic
 
@@ -14,15 +13,13 @@ import torch
 from torch import Tensor
 
 from voice_agent.models.qwen3_tts import kernels as triton_kernels
-from voice_agent.models.qwen3_tts import stack_kernels
 from voice_agent.models.qwen3_tts.arena import STATE, Arena
 from voice_agent.models.qwen3_tts.config import GROUPS
-from voice_agent.models.qwen3_tts.frame_parts import At, Attention, Inputs, Pick, Residual, Scratch, Stack
+from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick, Residual
 from voice_agent.models.qwen3_tts.sampling import CONTROL_CODES
 from voice_agent.models.qwen3_tts.transformer import rms_norm
 
 kernels: Any = triton_kernels  # launched as kernel[grid](...), which no type says
-_stack: Any = stack_kernels.stack
 _EPS = 1e-6
 
 
@@ -46,35 +43,7 @@ class TritonOps:
     pdl: bool = False
     dot_from: int = 5
     cublas_from: int = 10_000
-    stay_to: int = 0
-    programs: int = 132
     tiles: dict[tuple[str, int, int, int], Tile | None] = field(default_factory=dict)
-
-    def stack(self, scratch: Scratch, stack: Stack, kv: Tensor, at: At) -> bool:
-        batch, shape, sums = len(scratch.qkv), stack.shape, scratch.sums
-        if batch > self.stay_to:
-            return False
-        layers, hidden, fed = len(stack.layers), shape.hidden_size, shape.intermediate_size
-        state = at.places if at.state is None else at.state
-        heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
-
-        def launch(first: int, end: int, only: int) -> None:
-            _stack[(self.programs,)](
-                stack.pointers, sums.x, sums.ready, sums.squares, scratch.qkv, scratch.seen, scratch.fed, kv,
-                kv.stride(0), at.places, state, at.position, stack.cos, stack.sin, stack.count, _EPS, first, end,
-                layers, batch, hidden, fed, sums.grain, kv.shape[3], heads, kv_heads, dim,
-                16 if at.state is None else 64, at.state is not None, STATE, min(16, 16_384 // hidden),
-                min(8, 8_192 // hidden), _block(heads * dim), _block(fed), self.programs, only,
-                num_warps=16, maxnreg=96,
-            )  # fmt: skip
-
-        if kv.is_cuda:
-            launch(0, layers, -1)
-        else:  # the interpreter's programs cannot meet
-            for layer in range(layers):
-                for step in range(stack_kernels.STEPS):
-                    launch(layer, layer + 1, step)
-        return True
 
     def norm_linear(self, out: Tensor, x: Residual, norm: Tensor, weight: Tensor) -> None:  # noqa: ARG002
         batch, (rows, columns) = len(out), weight.shape
@@ -203,12 +172,11 @@ class TritonOps:
             return self.tiles[place]
         if batch >= self.cublas_from and kernel != "enter":
             return None
-        return _dot_tile(kernel, columns, batch) if batch >= self.dot_from else _tile(kernel, columns, batch)
-
-
-def _block(columns: int) -> int:
-    """Columns of a matrix at a time: all, or a third where they are three times a power of two."""
-    return columns if columns & (columns - 1) == 0 else columns // 3
+        return (
+            _dot_tile(kernel, rows, columns, batch)
+            if batch >= self.dot_from
+            else _tile(kernel, columns, batch)
+        )
 
 
 def _tile(kernel: str, columns: int, batch: int) -> Tile:
@@ -222,12 +190,17 @@ def _tile(kernel: str, columns: int, batch: int) -> Tile:
     return tile if batch == 1 else Tile(4, min(1024, tile.columns), 4)
 
 
-def _dot_tile(kernel: str, columns: int, batch: int) -> Tile | None:
-    """Measured on an H200; None where cuBLAS with a norm before it is faster."""
+def _dot_tile(kernel: str, rows: int, columns: int, batch: int) -> Tile | None:
+    """Measured on an H200; None where cuBLAS is faster."""
     if batch > 64:
         return _PLAIN if kernel == "add_linear" else None
     if kernel in ("add_linear", "enter"):
         return Tile(16, 128, 4, 5) if columns > 4096 and batch <= 32 else Tile(16, 256, 4, 3)
-    if kernel == "norm_swiglu" and batch <= (16 if columns == 2048 else 32):
-        return Tile(64, 64, 4, 5)
-    return None
+    if columns == 2048:
+        few = Tile(64, 64, 4, 5) if batch <= 16 else Tile(64, 128, 4, 3)
+        return few if kernel == "norm_swiglu" else None
+    if batch > 32:
+        return None
+    if kernel == "norm_swiglu":
+        return Tile(64, 128, 8, 4)
+    return Tile(16, 128, 4, 5) if rows <= 2048 else Tile(32, 128, 4, 4)
