@@ -19,7 +19,9 @@ pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 
-pytestmark = [  # of the interpreter: loop bounds from arrays, hashes that wrap
+pytestmark = [
+    pytest.mark.slow,
+    # of the interpreter: loop bounds from arrays, hashes that wrap
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
