@@ -105,6 +105,7 @@ class SlotSpeech:
             "rate_hz": RATE_HZ,
             "samples_per_frame": self._shape.samples_per_frame,
             "slots": self._device.sizes.slots,
+            "codec": self._device.codec,
             "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
             "frame_ms": {
                 str(size): round(self._scheduler.costs.frame_ms(size), 2) for size in self._device.sizes.rows

@@ -1,14 +1,14 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
 `options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), frames_per_token (how long a voice that
-never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec. On a machine without a GPU
-everything runs eagerly in float32, for tests.
+never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec (false: the plain one without a
+trial). On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -74,8 +74,8 @@ def serve(options: TalkerOptions, tell: Callable[[str], None]) -> Serving:
     told = {
         name: value for name, value in options.extra.items() if name in ("slots", "length", "fused_codec")
     }
-    sizes = replace(Sizes(), **told)  # the fused codec on demand: its graphs carried no load on a GPU yet
-    serving = ready(model, _ops(device, pdl=bool(options.extra.get("pdl"))), sizes, new_text, role, tell)
+    sizes = replace(Sizes(fused_codec=device.type == "cuda"), **told)
+    serving = ready(model, _ops(device, options.extra), sizes, new_text, role, tell)
     paced = options.extra.get("frames_per_token")
     return replace(serving, temperature=temperature, frames_per_token=paced)
 
@@ -147,10 +147,11 @@ def _folder(name: str) -> Path:
         ) from error
 
 
-def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
+def _ops(device: torch.device, options: Mapping[str, Any]) -> Sequence[Ops]:
     """The sets of operations that every frame graph is tried with."""
     if device.type != "cuda":
         return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
+    pdl = bool(options.get("pdl"))
     return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)
