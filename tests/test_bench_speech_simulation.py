@@ -171,7 +171,7 @@ def test_the_device_takes_turns_on_one_stream_and_slows_both_kinds_down_side_by_
     frames = Frames((FrameRow(("a", 1), 0, 0),), 1)
     render = Render((RenderRow(("a", 1), 0, 0, 1),), (1, 1), first_sound=True)
     for overlap, end_ms in ((True, 1.25 * 2.0), (False, 3.0 + 2.0)):
-        device = SimulatedDevice(DeviceCosts(3.0, 0.0, 2.0, 0.0, 1.25, overlap, jitter=0, host_ms=0))
+        device = SimulatedDevice(DeviceCosts(3.0, 0.0, 2.0, 0.0, 1.25, overlap=overlap, jitter=0, host_ms=0))
         device.launch(frames)
         device.launch(render)
         ends: dict[str, float] = {}

@@ -1,6 +1,7 @@
 """The frame by Triton kernels against the plain one, in Triton's interpreter: skipped without TRITON_INTERPRET=1."""
 
 import os
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as replace_struct
@@ -29,7 +30,7 @@ pytestmark = [
 SEEDS, TEXTS = (7, 8, 9, 10, 11, 12), ([5, 6, 7], [8, 9], [4, 11, 12, 13], [3], [5, 5], [8])
 
 
-class SmallTiles(dict):
+class SmallTiles(dict[tuple[str, int, int, int], Any]):
     """Tiles that fit matrices of a test's size; `cublas` names the kernels that are left to the library."""
 
     def __init__(self, rows: int, cublas: tuple[str, ...]) -> None:
@@ -39,7 +40,7 @@ class SmallTiles(dict):
     def __contains__(self, _key: object) -> bool:
         return True
 
-    def __getitem__(self, key: tuple[str, int, int, int]):  # noqa: ANN204
+    def __getitem__(self, key: tuple[str, int, int, int]) -> Any:
         from voice_agent.models.qwen3_tts.triton_ops import Tile
 
         return None if key[0] in self._cublas else Tile(self._rows, 16)
