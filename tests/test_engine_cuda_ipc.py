@@ -62,6 +62,25 @@ def test_the_readers_stream_waits_for_the_writers_event_and_nobody_else_does() -
         assert rig.got() == bytes([7]) * 32
 
 
+def test_rows_are_read_where_they_lie_and_their_notes_on_the_host() -> None:
+    pool = device_pool(Shape(2, 4, ROW, note_bytes=3))
+    with contextlib.closing(pool):
+        rig = Rig(pool)
+        writer, reader = DeviceWriter(rig.pool, rig.writing), DeviceReader(rig.pool, rig.reading)
+        for value in (5, 6):
+            rig.fill(value)
+            assert writer.send(rig.source, 2, THEIRS, notes=bytes([value]) * 6) is not None
+            rig.writing.run(THEIRS)
+        for value in (5, 6):
+            block = reader.take()
+            assert block is not None and bytes(block.notes) == bytes([value]) * 6
+            assert ctypes.string_at(block.read_on(OURS), 2 * ROW) == bytes([value]) * 2 * ROW
+            block.release(OURS)
+            with pytest.raises(SlotStale):
+                block.copy_to(rig.target, OURS) if reader.reclaim() else block.read_on(OURS)
+            rig.reading.run(OURS)
+
+
 def test_a_slot_comes_back_only_when_the_readers_stream_is_through() -> None:
     with a_rig(slots=2) as rig:
         writer, reader = DeviceWriter(rig.pool, rig.writing), DeviceReader(rig.pool, rig.reading)

@@ -23,9 +23,8 @@ from voice_agent.bench.thinker_models import prompt  # noqa: E402
 from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
 from voice_agent.engine.shared_memory import SharedMemoryPool  # noqa: E402
-from voice_agent.engine.slots import Shape  # noqa: E402
 from voice_agent.errors import EngineError  # noqa: E402
-from voice_agent.models.vllm_rows import NAME_BYTES, names_in, row_bytes  # noqa: E402
+from voice_agent.models.vllm_rows import names_in, pool_shape  # noqa: E402
 from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -37,8 +36,9 @@ LENGTHS = (7, 40, 130)
 class Reader:
     """The pool and its reading side, on a thread as a Talker's: every row by its reply's key and number."""
 
-    def __init__(self, size: int) -> None:
-        self.pool = SharedMemoryPool.create(Shape(slots=4, rows=16, row_bytes=size))  # small: reused soon
+    def __init__(self, hidden_size: int) -> None:
+        shape = pool_shape("last+embedding", hidden_size, 4, slots=4, rows=16)  # small: reused soon
+        self.pool = SharedMemoryPool.create(shape)
         self.rows: dict[tuple[int, int], np.ndarray] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -58,9 +58,8 @@ class Reader:
             lease = reader.take(0.05)
             if lease is None:
                 continue
-            values = np.frombuffer(bytes(lease.buffer), np.uint8).reshape(-1, size)[:, :-NAME_BYTES]
-            names = names_in(lease.buffer, size).tolist()
-            for (key, number), row in zip(names, np.ascontiguousarray(values).view(np.float32), strict=True):
+            values = np.frombuffer(bytes(lease.buffer), np.float32).reshape(-1, size // 4)
+            for (key, number), row in zip(names_in(lease.notes).tolist(), values, strict=True):
                 self.rows[key, number] = row
             lease.release()
         reader.close()
@@ -72,7 +71,7 @@ class Rig:
     def __init__(self, folder: Path, family: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.reference = write_model(folder, family)
-        self.reader = Reader(row_bytes("last+embedding", self.reference.config.hidden_size, 4))
+        self.reader = Reader(self.reference.config.hidden_size)
         options = {
             "dtype": "float32",
             "max_num_seqs": 4,

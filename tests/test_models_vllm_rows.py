@@ -2,20 +2,22 @@
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.engine.messages import RowsRef
+from voice_agent.engine.shared_memory import SharedMemoryPool
+from voice_agent.engine.slots import Shape
 from voice_agent.errors import ConfigError
 from voice_agent.models.vllm_rows import (
     EXTRA_ARG,
     HiddenRows,
+    Picked,
     ReplyRows,
     names_in,
     picked_rows,
-    row_bytes,
+    pool_shape,
     wanted_rows,
 )
 
@@ -29,7 +31,7 @@ POOL = "/proc/1/fd/3"
 def test_the_configured_word(word: str, content: str, layer: int, parts: int) -> None:
     plan = HiddenRows.planned(word, POOL, "host")
     assert (plan.content, plan.layer, plan.parts) == (content, layer, parts)
-    assert row_bytes(word, 100, 2) == 200 * parts + 16
+    assert pool_shape(word, 100, 2, slots=3, rows=4) == Shape(3, 4, 200 * parts, 16)
 
 
 @pytest.mark.parametrize("word", ["first", "layer", "layer:", "layer:x", "last:3", "layer:-1"])
@@ -59,12 +61,25 @@ def test_a_step_of_mixed_requests() -> None:
     scheduled = {"a": (10, 3), "b": (40, 1), "c": (0, 2), "d": (0, 4)}
     wanted = {"a": (7, 0), "b": (8, 30), "d": (9, 3), "gone": (10, 0)}
     found = picked_rows(["c", "a", "d", "b"], scheduled, wanted)
-    assert found.tolist() == [[2, 7, 10], [3, 7, 11], [4, 7, 12], [8, 9, 0], [9, 8, 10]]
+    assert found.indices == [2, 3, 4, 8, 9]
+    assert found.names == [7, 10, 7, 11, 7, 12, 9, 0, 8, 10]
 
 
 def test_a_step_that_nobody_wants() -> None:
-    assert picked_rows(["a"], {"a": (0, 9)}, {}).shape == (0, 3)
-    assert picked_rows(["a"], {"a": (0, 9)}, {"a": (1, 9)}).shape == (0, 3)
+    assert picked_rows(["a"], {"a": (0, 9)}, {}) == ([], [])
+    assert picked_rows(["a"], {"a": (0, 9)}, {"a": (1, 9)}) == ([], [])
+
+
+def test_a_step_goes_to_the_pool_in_blocks() -> None:
+    """The blocks together are the step, and each has the notes of its own rows."""
+    whole = picked_rows(["a"], {"a": (0, 7)}, {"a": (5, 0)})
+    parts = [whole.part(first, 3) for first in range(0, 7, 3)]
+    assert [part.indices for part in parts] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [names_in(memoryview(part.notes())).tolist() for part in parts] == [
+        [[5, 0], [5, 1], [5, 2]],
+        [[5, 3], [5, 4], [5, 5]],
+        [[5, 6]],
+    ]
 
 
 @given(
@@ -85,8 +100,9 @@ def test_every_row_that_is_told_was_written_and_none_twice(
         while position < prompt_tokens + token:
             count = chances.randint(1, prompt_tokens + token - position)
             step = picked_rows(["x", "a"], {"x": (3, 2), "a": (position, count)}, {"a": wanted})
-            assert all(2 <= index < 2 + count and key == 5 for index, key, _ in step.tolist())
-            written += step[:, 2].tolist()
+            assert all(2 <= index < 2 + count for index in step.indices)
+            assert set(step.names[::2]) <= {5}
+            written += step.names[1::2]
             position += count
         unread += 1
         if chances.randint(0, 1) or token == answer_tokens - 1:
@@ -110,7 +126,17 @@ def test_requests_without_the_argument_want_nothing() -> None:
     assert wanted_rows({"other": 1}, 5) is None
 
 
-def test_the_reader_finds_the_names_behind_the_values() -> None:
-    block = np.zeros((3, 24), np.uint8)
-    block[:, 8:] = np.array([[7, 0], [7, 1], [9, 400]], np.int64).view(np.uint8)
-    assert names_in(memoryview(block.tobytes()), 24).tolist() == [[7, 0], [7, 1], [9, 400]]
+def test_the_reader_finds_the_names_beside_the_values() -> None:
+    pool = SharedMemoryPool.create(pool_shape("last", 4, 2, slots=2, rows=3))
+    try:
+        lease, reader = pool.writer().lease(), pool.reader()
+        assert lease is not None
+        notes = Picked([0, 1], [7, 1, 9, 400]).notes()
+        lease.notes[: len(notes)] = notes
+        lease.buffer[:] = bytes([255]) * 24  # rows in full do not reach the notes
+        lease.publish(2)
+        taken = reader.take()
+        assert taken is not None
+        assert names_in(taken.notes).tolist() == [[7, 1], [9, 400]]
+    finally:
+        pool.close()

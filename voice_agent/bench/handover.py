@@ -1,8 +1,10 @@
 """Hand-over of a step's hidden rows between two processes: pickled queue, host shared memory, CUDA IPC.
 
-Blocks of [1..64, 3584] bf16, one each period, from the instant the rows are ready (and from the writer's event) until
-the reader's kernel is done. Runs with numpy alone (host ways) or with torch and a GPU; two GPUs are used when there are
-two. Needs no server: `python -m voice_agent.bench.handover --json handover.json`.
+Blocks of [1..64, 3584] bf16, one each period. On one GPU "event to kernel" is the hand-over itself, by the device's own
+clock: from right before the writer's event to the first instruction of the reader's kernel. By the hosts' clock: from
+the event's being queued until the reader has the reference (taken), and until its host knows that the kernel is done.
+Runs with numpy alone (host ways) or with torch and a GPU; two GPUs are used when there are two. Needs no server:
+`python -m voice_agent.bench.handover --json handover.json`.
 """
 
 import argparse
@@ -15,16 +17,8 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from voice_agent.bench.handover_sides import (
-    BF16_BYTES,
-    MOST_ROWS,
-    NO_DEVICE,
-    WIDTH,
-    Job,
-    Stamps,
-    read_side,
-    write_side,
-)
+from voice_agent.bench.handover_job import BF16_BYTES, MOST_ROWS, NO_DEVICE, WIDTH, Job, Stamps
+from voice_agent.bench.handover_sides import read_side, write_side
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.engine.cuda_ipc import device_pool
 from voice_agent.engine.cuda_probe import why_not
@@ -32,7 +26,7 @@ from voice_agent.engine.slots import Shape
 
 SLOTS = 8
 HOST_WAYS = ("queue", "memory", "memory-spin")
-DEVICE_WAYS = (*HOST_WAYS, "ipc", "ipc-spin")
+DEVICE_WAYS = (*HOST_WAYS, "ipc", "ipc-spin", "ipc-ahead")
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 _PAIR_S = 300.0
 
@@ -153,10 +147,12 @@ def _row(job: Job, rows: int, writer: Stamps, reader: Stamps) -> dict[str, Any]:
         us = [(end - start) / 1000 for start, end in zip(starts_ns[warm:], ends_ns[warm:], strict=True)]
         return {f"p{percent}": round(nearest_rank(us, percent), 1) for percent in (50, 99)}
 
+    same_clock = job.devices[0] == job.devices[1] != NO_DEVICE
     return {
         "way": job.way,
         "devices": _name(job.devices),
         "rows": rows,
+        "event_to_kernel_us": spread(writer.device_ns, reader.device_ns) if same_clock else {},
         "ready_to_done_us": spread(writer.first_ns, reader.second_ns),
         "event_to_done_us": spread(writer.second_ns, reader.second_ns),
         "event_to_taken_us": spread(writer.second_ns, reader.first_ns),
@@ -171,18 +167,19 @@ def _name(devices: Devices) -> str:
     return "host" if devices[0] == NO_DEVICE else f"{devices[0]}:{devices[1]}"
 
 
+_SPANS = ("event_to_kernel_us", "event_to_taken_us", "event_to_done_us", "ready_to_done_us")
+
+
 def _print(results: list[dict[str, Any]], notes: list[str]) -> None:
-    print(
-        f"{'':28}{'ready to done, us':>20}{'event to done, us':>20}{'event to taken, us':>20}{'CPU a step, us':>20}"
-    )
+    heads = (key.removesuffix("_us").replace("_", " ") for key in _SPANS)
+    print("us".ljust(28) + "".join(f"{head:>20}" for head in heads) + f"{'CPU a step':>20}")
     print(
         f"{'way':12}{'devices':>8}{'rows':>8}"
-        + f"{'p50':>10}{'p99':>10}" * 3
+        + f"{'p50':>10}{'p99':>10}" * len(_SPANS)
         + f"{'writer':>10}{'reader':>10}"
     )
     for row in results:
-        spans = [row[key] for key in ("ready_to_done_us", "event_to_done_us", "event_to_taken_us")]
-        figures = "".join(f"{span['p50']:>10.1f}{span['p99']:>10.1f}" for span in spans)
+        figures = "".join(f"{row[key].get(part, '-'):>10}" for key in _SPANS for part in ("p50", "p99"))
         print(
             f"{row['way']:12}{row['devices']:>8}{row['rows']:>8}{figures}"
             f"{row['writer_cpu_us']:>10.1f}{row['reader_cpu_us']:>10.1f}"

@@ -30,37 +30,48 @@ from voice_agent.bench.thinker_waves import Bench
 from voice_agent.clock import MonotonicClock
 from voice_agent.engine.cuda_ipc import device_pool
 from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions
-from voice_agent.engine.slots import Shape
 from voice_agent.engine.supervisor import EngineProcess
-from voice_agent.errors import VoiceAgentError
-from voice_agent.models.vllm_rows import row_bytes
+from voice_agent.errors import ConfigError, VoiceAgentError
+from voice_agent.models.vllm_rows import pool_shape
 
 CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
 START_S = 590.0
 POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
+READERS = ("device", "host", "nobody")
 QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured: a shape or a folder, and what its hidden rows hold ("" for none)."""
+    """What is measured: a shape or a folder, what its hidden rows hold ("" for none), and who reads them.
+
+    `engine_args`: numbers for vLLM itself.
+    """
 
     name: str
     hidden: str = ""
+    reader: str = "device"
+    engine_args: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def parsed(cls, text: str) -> "Subject":
-        """From NAME or NAME:HIDDEN."""
-        name, _, hidden = text.partition(":")
-        return cls(name, hidden)
+    def parsed(cls, text: str, reader: str) -> "Subject":
+        """From NAME or NAME:HIDDEN, and behind commas reader=WAY and numbers of vLLM's AsyncEngineArgs."""
+        head, *more = text.split(",")
+        name, _, hidden = head.partition(":")
+        given = dict(part.split("=", 1) for part in more)
+        reader = given.pop("reader", reader)
+        if reader not in READERS:
+            raise ConfigError(f"--model: reader={reader} is none of {', '.join(READERS)}")
+        return cls(name, hidden, reader, tuple((key, int(value)) for key, value in given.items()))
 
     def __str__(self) -> str:
-        return f"{self.name} with hidden rows ({self.hidden})" if self.hidden else self.name
+        rows = [f"with hidden rows ({self.hidden}, read by {self.reader})"] if self.hidden else []
+        return " ".join([self.name, *rows, *(f"{key}={value}" for key, value in self.engine_args)])
 
 
 async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
     """Start every engine (all at once with `together`), measure one after the other, then kill one if asked to."""
-    subjects = [Subject.parsed(text) for text in arguments.model]
+    subjects = [Subject.parsed(text, arguments.reader) for text in arguments.model]
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         engines = [stack.enter_context(_engine(subject, home, arguments)) for subject in subjects]
@@ -85,20 +96,20 @@ def _engine(subject: Subject, home: Path, arguments: argparse.Namespace) -> Gene
     folder = Path(subject.name)
     if not folder.is_dir():
         folder = write_folder(home / subject.name, subject.name, arguments.layers)
-    with _pool(folder, subject, arguments) as address:
+    with _pool(folder, subject) as address:
         chosen = spec(folder, subject, arguments, address)
         yield EngineProcess(subject.name, chosen, MonotonicClock(), command=CHILD)
 
 
 @contextmanager
-def _pool(folder: Path, subject: Subject, arguments: argparse.Namespace) -> Generator[str]:
+def _pool(folder: Path, subject: Subject) -> Generator[str]:
     """The address of a pool for the subject's hidden rows, with a process that reads it; "" if it wants none."""
     if not subject.hidden:
         yield ""
         return
-    size = row_bytes(subject.hidden, hidden_size(folder), VALUE_BYTES)
-    pool = device_pool(Shape(POOL_SLOTS, POOL_ROWS, size))
-    command = (sys.executable, "-m", "voice_agent.bench.thinker_reader", pool.address, arguments.reader)
+    shape = pool_shape(subject.hidden, hidden_size(folder), VALUE_BYTES, slots=POOL_SLOTS, rows=POOL_ROWS)
+    pool = device_pool(shape)
+    command = (sys.executable, "-m", "voice_agent.bench.thinker_reader", pool.address, subject.reader)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         try:
             yield pool.address
@@ -120,7 +131,7 @@ async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
 def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: str) -> EngineSpec:
     """The Thinker engine on vLLM, as a configuration would ask for it."""
     engine_args = {"language_model_only": True} if "omni" in subject.name else {}
-    engine_args |= json.loads(arguments.engine_args)
+    engine_args |= json.loads(arguments.engine_args) | dict(subject.engine_args)
     if arguments.quick:
         engine_args["compilation_config"] = QUICK
     options: dict[str, Any] = {
@@ -130,7 +141,7 @@ def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: st
         "enforce_eager": arguments.eager,
         "hidden": subject.hidden,
         "hidden_pool": pool,
-        "hidden_via": "device" if arguments.reader == "device" else "host",
+        "hidden_via": "host" if subject.reader == "host" else "device",
         "gpu_memory_utilization": arguments.memory,
         "engine_args": engine_args,
     }
@@ -196,7 +207,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     add(
         "--model",
         action="append",
-        help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows",
+        help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows; behind commas reader=WAY and "
+        "numbers of vLLM's AsyncEngineArgs, such as max_num_batched_tokens=2048",
     )
     add("--sessions", default="1,8,32,64", help="how many ask at once, level by level")
     add("--prompt-tokens", type=int, default=300)
@@ -217,7 +229,12 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         "--kill", action="store_true", help="with two models together: kill one's core under load, watch both"
     )
     add("--context", type=int, default=1024, help="tokens of context")
-    add("--reader", choices=("device", "host"), default="device", help="where hidden rows are handed over")
+    add(
+        "--reader",
+        choices=READERS,
+        default="device",
+        help="where hidden rows are handed over; nobody: device memory whose blocks are given back unread",
+    )
     add("--layers", type=int, default=0, help="cut the shape to so many layers")
     add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")
     add("--quick", action="store_true", help="graphs for decode steps only, no compilation: starts sooner")

@@ -46,25 +46,29 @@ class BareEngine:
             self.handle_others(message)
 
     async def _run(self, wave: Think) -> None:
-        prompts = [self._model.prompt.of([message], []) for message in wave.messages]
+        prompts = [
+            vllm_versions.prompt(self._model.prompt.tokens([message], []), {}) for message in wave.messages
+        ]
         begin_ns = self._clock.now_ns()
         measured = await asyncio.gather(
-            *(self._one(f"{wave.request_id}/{n}", wave, prompt) for n, prompt in enumerate(prompts))
+            *(self._one(f"{wave.request_id}/{n}", wave, prompt, begin_ns) for n, prompt in enumerate(prompts))
         )
         seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
-        first_ms, tokens = [first for first, _ in measured], sum(count for _, count in measured)
-        result = {"first_ms": first_ms, "tokens": tokens, "seconds": seconds}
+        asked_ms, first_ms, tokens = zip(*measured, strict=True)
+        result = {"asked_ms": asked_ms, "first_ms": first_ms, "tokens": sum(tokens), "seconds": seconds}
         self._send(TextDelta(wave.request_id, wave.epoch, json.dumps(result)))
         self._send(Finished(wave.request_id, wave.epoch))
 
-    async def _one(self, unique_id: str, wave: Think, prompt: dict[str, Any]) -> tuple[float, int]:
-        """One answer straight from vLLM: ms to its first token, and its tokens."""
+    async def _one(
+        self, unique_id: str, wave: Think, prompt: dict[str, Any], begin_ns: int
+    ) -> tuple[float, float, int]:
+        """One answer straight from vLLM: ms from the wave's begin to its call and first token, and its tokens."""
+        asked_ms, first_ms, tokens = ms_between(begin_ns, self._clock.now_ns()), 0.0, 0
         params = vllm_versions.sampling(wave, schema=None, ignore_eos=True, rows=None)
-        begin_ns, first_ms, tokens = self._clock.now_ns(), 0.0, 0
         async for output in self._model.engine.generate(prompt, params, unique_id):
             first_ms = first_ms or ms_between(begin_ns, self._clock.now_ns())
             tokens += len(output.outputs[0].token_ids)
-        return first_ms, tokens
+        return asked_ms, first_ms, tokens
 
 
 def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> child.Engine:

@@ -1,7 +1,8 @@
-"""Reads hidden rows as a Talker's process would: `python -m voice_agent.bench.thinker_reader ADDRESS {device,host}`.
+"""Reads hidden rows as a Talker's process would: `python -m voice_agent.bench.thinker_reader ADDRESS WAY`.
 
 Takes every block, copies it to memory of its own and gives the slot back, until standard input ends; then prints how
-many rows and blocks there were. `device` needs a GPU, the first one.
+many rows and blocks there were. The way is `device` (needs a GPU, the first one), `host`, or `nobody`, which gives the
+slots back unread: what the writer alone costs, without another process on the GPU.
 """
 
 import json
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     """Read until told to stop."""
     address, via = arguments
     pool = SharedMemoryPool.attach(address)
-    take = _from_device(pool) if via == "device" else _from_host(pool)
+    take = _from_device(pool) if via == "device" else _from_host(pool, reads=via == "host")
     blocks = rows = 0
     while True:
         taken = take()
@@ -47,14 +48,15 @@ def _from_device(pool: SharedMemoryPool) -> Callable[[], int]:
     return take
 
 
-def _from_host(pool: SharedMemoryPool) -> Callable[[], int]:
+def _from_host(pool: SharedMemoryPool, *, reads: bool) -> Callable[[], int]:
     reader, memory = pool.reader(), bytearray(pool.shape.slot_bytes)
 
     def take() -> int:
         lease = reader.take(_LOOK_EVERY_S)
         if lease is None:
             return 0
-        memory[: len(lease.buffer)] = lease.buffer
+        if reads:
+            memory[: len(lease.buffer)] = lease.buffer
         lease.release()
         return lease.ref.rows
 

@@ -1,9 +1,12 @@
-"""Waves of a Thinker's bench: N sessions ask at the same moment, straight into vLLM or through our whole path."""
+"""Waves of a Thinker's bench: N sessions ask at the same moment, straight into vLLM or through our whole path.
+
+Every session's time counts from the wave's begin, on both ways: the last of 64 has waited for the 63 before it. "Asked"
+is when its own call began, so what a clock of each session's own would show is the difference.
+"""
 
 import argparse
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,19 +24,24 @@ TEMPLATE_TOKENS = 9
 class Waves:
     """All waves of one kind at one number of sessions."""
 
+    asked_ms: list[float] = field(default_factory=list[float])
     first_ms: list[float] = field(default_factory=list[float])
     tokens: int = 0
     seconds: float = 0.0
 
-    def add(self, first_ms: Sequence[float], tokens: int, seconds: float) -> None:
-        """One wave."""
-        self.first_ms += first_ms
-        self.tokens += tokens
-        self.seconds += seconds
+    def add(self, wave: "Waves") -> None:
+        """One more."""
+        self.asked_ms += wave.asked_ms
+        self.first_ms += wave.first_ms
+        self.tokens += wave.tokens
+        self.seconds += wave.seconds
 
     def summed_up(self) -> dict[str, float]:
         """First token in ms, and tokens a second."""
+        own_ms = [first - asked for asked, first in zip(self.asked_ms, self.first_ms, strict=True)]
         return {
+            "own_clock_ms_p50": round(nearest_rank(own_ms, 50), 2),
+            "first_ms_mean": round(sum(self.first_ms) / len(self.first_ms), 2),
             "first_ms_p50": round(nearest_rank(self.first_ms, 50), 2),
             "first_ms_p95": round(nearest_rank(self.first_ms, 95), 2),
             "tokens_per_s": round(self.tokens / self.seconds, 1),
@@ -61,7 +69,7 @@ class Bench:
             for kind in order:
                 measured = await (self._bare(sessions) if kind == "bare" else self._ours(sessions, kind))
                 if number:
-                    kinds[kind].add(*measured)
+                    kinds[kind].add(measured)
         return {kind: waves.summed_up() for kind, waves in kinds.items()}
 
     def _waves(self, sessions: int) -> int:
@@ -76,37 +84,37 @@ class Bench:
         tokens = self._arguments.answer_tokens
         return Think(request_id, self._engine.next_epoch(), messages, max_output_tokens=tokens, hidden=hidden)
 
-    async def _bare(self, sessions: int) -> tuple[list[float], int, float]:
+    async def _bare(self, sessions: int) -> Waves:
         request, found = self._think(f"bare-{self._seed}", self._prompts(sessions)), ""
         async with self._engine.submit(request) as results:
             async for result in results:
                 found += result.text if isinstance(result, TextDelta) else ""
-        measured = json.loads(found)
-        return measured["first_ms"], measured["tokens"], measured["seconds"]
+        return Waves(**json.loads(found))
 
-    async def _ours(self, sessions: int, kind: str) -> tuple[list[float], int, float]:
+    async def _ours(self, sessions: int, kind: str) -> Waves:
         hidden = "reply" if kind == "hidden" else ""
         messages = self._prompts(sessions)
         begin_ns = self._clock.now_ns()
         measured = await asyncio.gather(
             *(
-                self._one(self._think(f"{kind}-{self._seed}-{n}", [message], hidden))
+                self._one(self._think(f"{kind}-{self._seed}-{n}", [message], hidden), begin_ns)
                 for n, message in enumerate(messages)
             )
         )
         seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
-        return [first for first, _ in measured], sum(count for _, count in measured), seconds
+        asked_ms, first_ms, tokens = zip(*measured, strict=True)
+        return Waves(list(asked_ms), list(first_ms), sum(tokens), seconds)
 
-    async def one_more(self, request_id: str, seed: int) -> tuple[float, int]:
+    async def one_more(self, request_id: str, seed: int) -> None:
         """One answer of the longest kind, outside of any wave."""
         message = {"role": "user", "content": prompt(self._arguments.prompt_tokens, -1 - seed)}
         tokens = self._arguments.context - self._arguments.prompt_tokens - 100
         request = Think(request_id, self._engine.next_epoch(), [message], max_output_tokens=tokens)
-        return await self._one(request)
+        await self._one(request, self._clock.now_ns())
 
-    async def _one(self, request: Think) -> tuple[float, int]:
-        """One answer through our whole path: ms to its first piece, and its tokens."""
-        begin_ns, first_ms, tokens = self._clock.now_ns(), 0.0, 0
+    async def _one(self, request: Think, begin_ns: int) -> tuple[float, float, int]:
+        """One answer through our whole path: ms from `begin_ns` to its call and first piece, and its tokens."""
+        asked_ms, first_ms, tokens = ms_between(begin_ns, self._clock.now_ns()), 0.0, 0
         async with self._engine.submit(request) as results:
             async for result in results:
                 match result:
@@ -120,4 +128,4 @@ class Bench:
                         pass
         if not first_ms:
             raise EngineError("an answer without a piece of text")
-        return first_ms, tokens
+        return asked_ms, first_ms, tokens

@@ -8,6 +8,7 @@ any library is imported. The event loop only carries messages and heartbeats; mo
 import asyncio
 import ctypes
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -118,6 +119,8 @@ async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
     try:
         engine = await asyncio.to_thread(load, spec, post, MonotonicClock())
         await engine.warm_up()
+        gc.collect()
+        gc.freeze()  # a library's million objects live for ever: no collection in mid-answer looks at them again
     except Exception as error:  # noqa: BLE001 - the start's supervisor: a person is told whatever went wrong
         logger.error("cannot start", exc_info=not isinstance(error, VoiceAgentError))
         post(_start_failure(error))

@@ -105,82 +105,82 @@ class LibCuda:
             raise CudaError(
                 "there is no NVIDIA driver on this host (libcuda.so.1 cannot be loaded)"
             ) from error
-        self._call("cuInit", ctypes.c_uint(0))
+        self.call("cuInit", ctypes.c_uint(0))
         handle = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(device))
+        self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(device))
         self._device = handle
         context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         self._context = context
         self.enter()
 
     def enter(self) -> None:
         """Make the device's primary context the calling thread's; each thread that calls must."""
-        self._call("cuCtxSetCurrent", self._context)
+        self.call("cuCtxSetCurrent", self._context)
 
     def uuid(self) -> bytes:
         """See Driver."""
         given = (ctypes.c_ubyte * 16)()
-        self._call("cuDeviceGetUuid", given, self._device)
+        self.call("cuDeviceGetUuid", given, self._device)
         return bytes(given)
 
     def allocate(self, size: int) -> int:
         """See Driver."""
         pointer = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
         return pointer.value
 
     def free(self, pointer: int) -> None:
         """See Driver."""
-        self._call("cuMemFree_v2", ctypes.c_uint64(pointer))
+        self.call("cuMemFree_v2", ctypes.c_uint64(pointer))
 
     def export_memory(self, pointer: int) -> bytes:
         """See Driver."""
         handle = _Handle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(pointer))
+        self.call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(pointer))
         return bytes(handle.reserved)
 
     def open_memory(self, handle: bytes) -> int:
         """See Driver."""
         pointer = ctypes.c_uint64()
         given = _Handle.from_buffer_copy(handle)
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
+        self.call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
         return pointer.value
 
     def close_memory(self, pointer: int) -> None:
         """See Driver."""
-        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
+        self.call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
 
     def new_event(self, *, interprocess: bool) -> int:
         """See Driver."""
         event = ctypes.c_void_p()
         flags = _DISABLE_TIMING | (_INTERPROCESS if interprocess else 0)
-        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(flags))
+        self.call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(flags))
         return event.value or 0
 
     def export_event(self, event: int) -> bytes:
         """See Driver."""
         handle = _Handle()
-        self._call("cuIpcGetEventHandle", ctypes.byref(handle), ctypes.c_void_p(event))
+        self.call("cuIpcGetEventHandle", ctypes.byref(handle), ctypes.c_void_p(event))
         return bytes(handle.reserved)
 
     def open_event(self, handle: bytes) -> int:
         """See Driver."""
         event = ctypes.c_void_p()
-        self._call("cuIpcOpenEventHandle", ctypes.byref(event), _Handle.from_buffer_copy(handle))
+        self.call("cuIpcOpenEventHandle", ctypes.byref(event), _Handle.from_buffer_copy(handle))
         return event.value or 0
 
     def free_event(self, event: int) -> None:
         """See Driver."""
-        self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+        self.call("cuEventDestroy_v2", ctypes.c_void_p(event))
 
     def record(self, event: int, stream: int) -> None:
         """See Driver."""
-        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+        self.call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
 
     def wait(self, stream: int, event: int) -> None:
         """See Driver."""
-        self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
+        self.call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
 
     def happened(self, event: int) -> bool:
         """See Driver."""
@@ -191,11 +191,11 @@ class LibCuda:
 
     def synchronize(self, event: int) -> None:
         """See Driver."""
-        self._call("cuEventSynchronize", ctypes.c_void_p(event))
+        self.call("cuEventSynchronize", ctypes.c_void_p(event))
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
         """See Driver."""
-        self._call(
+        self.call(
             "cuMemcpyAsync",
             ctypes.c_uint64(target),
             ctypes.c_uint64(source),
@@ -210,7 +210,8 @@ class LibCuda:
         if result not in {0, _ALREADY_REGISTERED}:
             raise self._error("cuMemHostRegister", result)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
+        """One of the driver's functions by its exported name; raises CudaError if it says no."""
         result = getattr(self._library, name)(*arguments)
         if result:
             raise self._error(name, result)

@@ -80,9 +80,9 @@ class DeviceWriter:
         _Export(pool.incarnation, posted, via, driver.uuid(), memory_handle, event_handles).write(pool.extra)
 
     def send(
-        self, source: int, rows: int, stream: int, tag: int = 0, timeout_s: float = 0.0
+        self, source: int, rows: int, stream: int, tag: int = 0, timeout_s: float = 0.0, notes: bytes = b""
     ) -> BlockRef | None:
-        """Copy `rows` rows from a device pointer in the stream's order and publish them.
+        """Copy `rows` rows from a device pointer in the stream's order and publish them, with their notes.
 
         None when no slot came free within `timeout_s`. The stream may go on at once; with `via` host the thread waits
         until the copy is through.
@@ -90,6 +90,8 @@ class DeviceWriter:
         lease = self._side.lease(timeout_s)
         if lease is None:
             return None
+        if notes:
+            lease.notes[: len(notes)] = notes
         size = rows * self._pool.shape.row_bytes
         target, event = self._target(lease.slot), self._events[lease.slot]
         try:
@@ -126,6 +128,19 @@ class DeviceBlock:
         self._lease = lease
         self.ref = lease.ref
 
+    @property
+    def notes(self) -> memoryview:
+        """The notes of the rows, in host memory; not to be used after `release`."""
+        return self._lease.notes
+
+    def read_on(self, stream: int) -> int:
+        """The rows' own device pointer, for what is put on the stream from now on; raises SlotStale.
+
+        They stay where they are, so nothing of theirs may be read after `release`.
+        """
+        _ = self._lease.buffer
+        return self._reader.read_on(self.ref, stream)
+
     def copy_to(self, target: int, stream: int, first_row: int = 0, rows: int | None = None) -> None:
         """Copy rows to a device pointer once they are there; only the stream waits. Raises SlotStale."""
         _ = self._lease.buffer  # says whether it is still ours
@@ -151,6 +166,11 @@ class DeviceReader:
         self._idle_events: list[int] = []
         self._busy: deque[tuple[int, ReadLease]] = deque()
         self.lost = 0  # blocks whose writer died with their memory
+
+    @property
+    def shape(self) -> Shape:
+        """The pool's."""
+        return self._pool.shape
 
     @property
     def via(self) -> Via | None:
@@ -186,12 +206,15 @@ class DeviceReader:
     def copy(self, ref: BlockRef, target: int, stream: int, first_row: int, rows: int) -> None:
         """See DeviceBlock.copy_to."""
         row_bytes = self._pool.shape.row_bytes
+        source = self.read_on(ref, stream) + first_row * row_bytes
+        self._driver.copy(target, source, rows * row_bytes, stream)
+
+    def read_on(self, ref: BlockRef, stream: int) -> int:
+        """See DeviceBlock.read_on; with `via` host the pointer is that of locked host memory."""
         if self.via == "host":
-            source = self._pool.address_of(ref.slot)
-        else:
-            source = self._memory + ref.slot * self._pool.shape.slot_bytes
-            self._driver.wait(stream, self._events[ref.slot])
-        self._driver.copy(target, source + first_row * row_bytes, rows * row_bytes, stream)
+            return self._pool.address_of(ref.slot)
+        self._driver.wait(stream, self._events[ref.slot])
+        return self._memory + ref.slot * self._pool.shape.slot_bytes
 
     def release(self, lease: ReadLease, stream: int) -> None:
         """See DeviceBlock.release."""
@@ -248,5 +271,5 @@ class DeviceReader:
 
 
 def _register_slots(pool: SharedMemoryPool, driver: Driver) -> None:
-    size = pool.shape.slots * pool.shape.slot_bytes
+    size = pool.shape.slots * pool.shape.host_slot_bytes
     driver.register_host(pool.address_of(0), size)

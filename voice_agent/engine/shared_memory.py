@@ -70,7 +70,7 @@ class SharedMemoryPool:
         `extra_bytes` are kept free behind the slots, see `extra`.
         """
         _check_platform()
-        size = _data_offset(shape) + shape.slots * shape.slot_bytes + extra_bytes
+        size = _data_offset(shape) + shape.slots * shape.host_slot_bytes + extra_bytes
         size += -size % _PAGE_BYTES
         descriptor = os.memfd_create("voice-agent-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -103,7 +103,7 @@ class SharedMemoryPool:
     @property
     def extra(self) -> memoryview:
         """The bytes behind the slots, for whoever asked for them."""
-        return self._bytes[self._slots_at + self.shape.slots * self.shape.slot_bytes :]
+        return self._bytes[self._slots_at + self.shape.slots * self.shape.host_slot_bytes :]
 
     @property
     def incarnation(self) -> int:
@@ -112,18 +112,27 @@ class SharedMemoryPool:
 
     def block(self, ref: BlockRef) -> memoryview:
         """The rows of a block; raises SlotStale if its slot was given back or leased again."""
-        if not self.table.is_current(ref):
-            raise SlotStale(f"slot {ref.slot} no longer holds generation {ref.generation}")
+        self._check_current(ref)
         return self.slot(ref.slot)[: ref.rows * self.shape.row_bytes]
 
+    def notes_of(self, ref: BlockRef) -> memoryview:
+        """The notes of a block's rows; raises SlotStale as `block` does."""
+        self._check_current(ref)
+        return self.notes(ref.slot)[: ref.rows * self.shape.note_bytes]
+
     def slot(self, slot: int) -> memoryview:
-        """All bytes of a slot, whoever has it."""
-        start = self._slots_at + slot * self.shape.slot_bytes
+        """All bytes of a slot's rows, whoever has it."""
+        start = self._slots_at + slot * self.shape.host_slot_bytes
         return self._bytes[start : start + self.shape.slot_bytes]
 
+    def notes(self, slot: int) -> memoryview:
+        """All bytes of a slot's notes, whoever has it."""
+        end = self._slots_at + (slot + 1) * self.shape.host_slot_bytes
+        return self._bytes[end - self.shape.rows * self.shape.note_bytes : end]
+
     def address_of(self, slot: int) -> int:
-        """Where a slot's bytes are mapped in this process."""
-        return self._address + self._slots_at + slot * self.shape.slot_bytes
+        """Where a slot's rows are mapped in this process."""
+        return self._address + self._slots_at + slot * self.shape.host_slot_bytes
 
     def writer(self) -> "BlockWriter":
         """Claim the writer's side; raises SharedMemoryError while another process has it."""
@@ -172,6 +181,10 @@ class SharedMemoryPool:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def _check_current(self, ref: BlockRef) -> None:
+        if not self.table.is_current(ref):
+            raise SlotStale(f"slot {ref.slot} no longer holds generation {ref.generation}")
+
     def _claim(self, byte: int, side: str) -> int:
         """The side's lock; waits a moment, for a holder that was just killed or somebody's `sweep`."""
         until_s = time.monotonic() + _CLAIM_S
@@ -192,8 +205,13 @@ class WriteLease:
 
     @property
     def buffer(self) -> memoryview:
-        """The slot's bytes."""
+        """The slot's rows."""
         return self._writer.pool.slot(self.slot)
+
+    @property
+    def notes(self) -> memoryview:
+        """The notes of the slot's rows."""
+        return self._writer.pool.notes(self.slot)
 
     def publish(self, rows: int, tag: int = 0, stamp_ns: int = 0) -> BlockRef:
         """Hand its first `rows` rows to the reader and wake it; the slot is no longer ours."""
@@ -258,6 +276,11 @@ class ReadLease:
     def buffer(self) -> memoryview:
         """The rows' bytes; not to be used after `release`."""
         return self._reader.pool.block(self.ref)
+
+    @property
+    def notes(self) -> memoryview:
+        """The notes of the rows; not to be used after `release`."""
+        return self._reader.pool.notes_of(self.ref)
 
     def release(self) -> None:
         """Give the slot back and wake the writer."""

@@ -25,6 +25,7 @@ INCARNATION = 5  # writer: how many processes have written so far
 TAKEN = 6  # reader: descriptors taken, ever
 CREDITS = 7  # reader: slots given back, ever
 READER_IS_IN = 8  # reader: one has claimed its side and has not left it in order
+_NOTE_BYTES = 9  # the creator, once
 
 
 class Words(Protocol):
@@ -41,21 +42,30 @@ class Words(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pool's size: `slots` blocks of up to `rows` rows of `row_bytes` bytes."""
+    """A pool's size: `slots` blocks of up to `rows` rows of `row_bytes` bytes.
+
+    `note_bytes` more go with each row and stay in host memory wherever the rows are: what a row is, not its values.
+    """
 
     slots: int
     rows: int
     row_bytes: int
+    note_bytes: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work: one slot leaves no place to write while another is read."""
-        if self.slots < 2 or self.rows < 1 or self.row_bytes < 1:
+        if self.slots < 2 or self.rows < 1 or self.row_bytes < 1 or self.note_bytes < 0:
             raise ValueError("a pool needs at least 2 slots, and 1 row of 1 byte")
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one slot."""
+        """Bytes of one slot's rows."""
         return self.rows * self.row_bytes
+
+    @property
+    def host_slot_bytes(self) -> int:
+        """Bytes of one slot in host memory: its rows, then their notes."""
+        return self.slot_bytes + self.rows * self.note_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +100,14 @@ class SlotTable:
     def format(cls, words: Words, shape: Shape) -> "SlotTable":
         """Write the header into zeroed memory; every slot is free."""
         words[_SLOTS], words[_ROWS], words[_ROW_BYTES] = shape.slots, shape.rows, shape.row_bytes
+        words[_NOTE_BYTES] = shape.note_bytes
         words[_MAGIC] = MAGIC
         return cls(words)
 
     @property
     def shape(self) -> Shape:
         """What the creator wrote."""
-        return Shape(self.slots, self.words[_ROWS], self.words[_ROW_BYTES])
+        return Shape(self.slots, self.words[_ROWS], self.words[_ROW_BYTES], self.words[_NOTE_BYTES])
 
     def generation_at(self, slot: int) -> int:
         """Index of the generation last leased: the writer's."""

@@ -28,32 +28,40 @@ class ChatPrompt:
 
     def __init__(self, tokenizer: Any, processor: Any = None) -> None:
         self._tokenizer = tokenizer
-        self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        self.fast = getattr(
+            tokenizer, "backend_tokenizer", None
+        )  # tokenizers.Tokenizer, if the model has one
         # a model with ears and eyes may keep its template with them
         self._template_of = processor if getattr(processor, "chat_template", None) else tokenizer
 
     def of(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
         """`prompt_token_ids`, and `multi_modal_data` if there is any. Raises EngineError (invalid_request)."""
-        media: dict[str, list[Any]] = {}
-        told = [_told(message, media) for message in messages]
-        prompt: dict[str, Any] = {"prompt_token_ids": self._encoded(told, tools)}
+        text, media = self.text(messages, tools)
+        prompt: dict[str, Any] = {"prompt_token_ids": self.encode(text)}
         if media:
             prompt["multi_modal_data"] = media
         return prompt
 
     def tokens(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[int]:
         """The tokens alone; a sound or a picture counts as its placeholder, before the model widens it."""
-        return self._encoded([_told(message, {}) for message in messages], tools)
+        return self.encode(self.text(messages, tools)[0])
 
-    def _encoded(self, told: list[Message], tools: list[dict[str, Any]]) -> list[int]:
+    def text(self, messages: list[Message], tools: list[dict[str, Any]]) -> tuple[str, dict[str, list[Any]]]:
+        """What the template makes of it, and the media in order. Raises EngineError (invalid_request)."""
+        media: dict[str, list[Any]] = {}
+        told = [_told(message, media) for message in messages]
         try:
             text = self._template_of.apply_chat_template(
                 told, tools=tools or None, tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # noqa: BLE001 - a template is foreign code: jinja's errors and any other
             raise _refused(f"the model's chat template refuses the conversation: {error}") from error
-        if self._fast is not None:  # twice as fast as the wrapper around it, and the same tokens
-            return self._fast.encode(text, add_special_tokens=False).ids
+        return text, media
+
+    def encode(self, text: str) -> list[int]:
+        """A text's tokens, nothing added."""
+        if self.fast is not None:  # twice as fast as the wrapper around it, and the same tokens
+            return self.fast.encode(text, add_special_tokens=False).ids
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 

@@ -21,6 +21,7 @@ from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import ConfigError, EngineDied, EngineError
 from voice_agent.models import vllm_versions
 from voice_agent.models.chat_prompt import ChatPrompt
+from voice_agent.models.prompt_tokens import PromptTokens
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
 from voice_agent.models.vllm_rows import HiddenRows, ReplyRows
 
@@ -77,6 +78,7 @@ class VllmThinker:
         self._refusals = vllm_versions.refusals()
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
+        self._tokens = PromptTokens(self.prompt.fast) if self.prompt.fast is not None else None
         self._keys = itertools.count(1) if rows else None
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
@@ -90,13 +92,18 @@ class VllmThinker:
 
     async def answer(self, request: Think, emit: Callable[[str, RowsRef | None], bool]) -> ThinkerEnd:
         """See ConcurrentThinkerModel. Raises EngineError: context_length_exceeded, invalid_request."""
-        prompt = self.prompt.of(request.messages, offered_tools(request))
+        prompt = await self._prompt(request)
         if not request.hidden:
             return await self._answer(request, prompt, emit, None)
         if self._keys is None:
             raise EngineError("this engine hands over no hidden states", code="invalid_request")
         rows = ReplyRows(next(self._keys), whole=request.hidden == "all")
         return await self._answer(request, prompt, emit, rows)
+
+    async def _prompt(self, request: Think) -> dict[str, Any]:
+        text, media = self.prompt.text(request.messages, offered_tools(request))
+        tokens = await self._tokens.of(text) if self._tokens else self.prompt.encode(text)
+        return vllm_versions.prompt(tokens, media)
 
     async def died(self) -> str:
         """Wait until the engine core is gone, which vLLM itself tells only those who ask."""

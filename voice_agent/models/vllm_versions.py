@@ -66,10 +66,12 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
 
 def start(args: Any) -> Any:
     """Start vLLM's AsyncLLM with its engine core; blocks until it is up. Raises WeightsError, EngineStartFailed."""
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 
     try:
-        return AsyncLLM.from_engine_args(args)
+        # a server's defaults: the prompts of many starts in one step (8,192 tokens on a large GPU, else 2,048)
+        return AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
     except (
         OSError,
         ValueError,
@@ -107,6 +109,13 @@ def processor_of(engine: Any) -> Any:
     from vllm.transformers_utils.processor import cached_processor_from_config
 
     return cached_processor_from_config(config)
+
+
+def prompt(tokens: list[int], media: dict[str, list[Any]]) -> dict[str, Any]:
+    """What `generate` takes; tokens alone in the form that vLLM passes on as it is, without rendering them again."""
+    if media:
+        return {"prompt_token_ids": tokens, "multi_modal_data": media}
+    return {"type": "token", "prompt_token_ids": tokens}
 
 
 def sampling(

@@ -37,6 +37,6 @@ class RowsWorker(_Base):
         if self._wanted and self._sink is not None:
             order = vllm_versions.batch_order(self.model_runner)
             picked = picked_rows(order, vllm_versions.scheduled(scheduler_output), self._wanted)
-            if len(picked):
+            if picked.indices:
                 self._sink.write(self._step.rows, picked)
         return output

@@ -1,0 +1,115 @@
+"""Prompts of a wave become tokens beside the event loop, and those of a request alone at once."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from voice_agent.bench.thinker_models import prompt, write_tokenizer
+from voice_agent.models.prompt_tokens import AT_ONCE, SHORT_CHARS, PromptTokens
+
+
+class Watched:
+    """A real tokenizer, and where it was called; a batch waits until it is let go."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.alone: list[str] = []
+        self.batches: list[list[str]] = []
+        self.threads: set[int] = set()
+        self.go = threading.Event()
+        self.go.set()
+
+    def encode(self, text: str, **how: Any) -> Any:
+        self.alone.append(text)
+        return self.tokenizer.encode(text, **how)
+
+    def encode_batch_fast(self, texts: list[str], **how: Any) -> Any:
+        self.go.wait(5)
+        self.batches.append(texts)
+        self.threads.add(threading.get_ident())
+        return self.tokenizer.encode_batch_fast(texts, **how)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder, 2_000)
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture
+def watched(tokenizer: Tokenizer) -> Watched:
+    return Watched(tokenizer)
+
+
+def texts(count: int) -> list[str]:
+    return [prompt(20, seed) for seed in range(count)]
+
+
+async def test_a_wave_is_encoded_together_beside_the_loop_and_exactly(watched: Watched) -> None:
+    asked, tokens = texts(20), PromptTokens(watched)
+    found = await asyncio.gather(*(tokens.of(text) for text in asked))
+    assert found == [watched.tokenizer.encode(text, add_special_tokens=False).ids for text in asked]
+    assert watched.alone == asked[:1]
+    assert watched.batches == [asked[1:]]
+    assert threading.get_ident() not in watched.threads
+
+
+async def test_one_after_the_other_needs_no_thread(watched: Watched) -> None:
+    tokens = PromptTokens(watched)
+    for text in texts(3):
+        await tokens.of(text)
+        await asyncio.sleep(0)
+    assert len(watched.alone) == 3
+    assert watched.batches == []
+
+
+async def test_a_long_one_does_not_hold_up_the_loop(watched: Watched) -> None:
+    long = "a " * SHORT_CHARS
+    await PromptTokens(watched).of(long)
+    assert watched.batches == [[long]]
+
+
+async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
+    tokens, done = PromptTokens(watched), list[int]()
+
+    async def one(number: int, text: str) -> None:
+        await tokens.of(text)
+        done.append(number)
+
+    tasks = [asyncio.create_task(one(number, text)) for number, text in enumerate(texts(3 * AT_ONCE))]
+    seen = [0]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= AT_ONCE
+    assert done == sorted(done)
+
+
+async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
+    watched.go.clear()
+    tokens = PromptTokens(watched)
+    tasks = [asyncio.create_task(tokens.of(text)) for text in texts(4)]
+    await asyncio.sleep(0.01)
+    tasks[2].cancel()
+    watched.go.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(found[2], asyncio.CancelledError)
+    assert all(isinstance(found[number], list) for number in (0, 1, 3))
+
+
+async def test_a_tokenizers_error_reaches_all_who_wait(watched: Watched) -> None:
+    wrong: Any = 7
+    tokens = PromptTokens(watched)
+    found = await asyncio.gather(
+        tokens.of("a"), tokens.of("b"), *(tokens.of(each) for each in ["c"]), return_exceptions=True
+    )
+    assert all(isinstance(each, list) for each in found)
+    watched.tokenizer = wrong
+    await asyncio.sleep(0)
+    failed = await asyncio.gather(*(tokens.of(text) for text in texts(3)), return_exceptions=True)
+    assert all(isinstance(each, AttributeError) for each in failed)
