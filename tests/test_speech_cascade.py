@@ -1,7 +1,7 @@
 """One answer through the stages: what overlaps, what waits, what is urgent, and what an abort leaves behind."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,9 +9,11 @@ import pytest
 from tests.fakes import Fail, FakeEngine, Stall, Step, Voice, Wait
 from voice_agent.audio import PcmChunk
 from voice_agent.clock import NS_PER_MS, ManualClock
-from voice_agent.engine.messages import Speak, SpeakText, Think, ToolCall
+from voice_agent.engine.messages import Finished, RowsRef, Speak, SpeakText, TextDelta, Think, ToolCall
 from voice_agent.errors import EngineError, EngineStalled
 from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.speech.completion import ThinkResult
+from voice_agent.speech.stopping import StopAware
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough
 
@@ -121,6 +123,31 @@ async def test_a_clause_in_a_language_the_voice_has_not_is_marked_and_not_sent()
     ((start, end, language),) = rig.notes.silent
     assert language == "ko" and "안녕하세요" in rig.notes.text_so_far[start:end]
     assert not any("안녕" in clause for clause in rig.clauses)
+
+
+async def test_each_clause_takes_the_hidden_rows_since_the_one_before() -> None:
+    """Whatever clauses the pieces make: no row is told twice, and none that came before a clause is left out."""
+
+    class Stateful:
+        async def stream(self, request: Think) -> AsyncGenerator[ThinkResult, None]:
+            pieces = ["Good ", "morning to you all. ", "It is ", "raining, ", "and it is cold outside. "]
+            for number, piece in enumerate(pieces):
+                yield TextDelta(
+                    request.request_id, request.epoch, piece, RowsRef(3, 2 * number, 2 * number + 2)
+                )
+            yield Finished(request.request_id, request.epoch)
+
+    clock = ManualClock()
+    talker, notes = FakeEngine(clock, voice=Voice()), Notes(clock)
+    cascade = Cascade(StopAware(Stateful()), talker, PassThrough, clock, lambda: (), 5)
+    task = asyncio.create_task(cascade.run(Ask("r", Think("r", 0, []), Speak("r", 0, "")), notes))
+    for _ in range(200):
+        await clock.advance_ms(50)
+    assert task.done() and task.result().reason == "stop"
+    told = [message.rows for message in talker.pushed if isinstance(message, SpeakText) and message.rows]
+    assert len(told) >= 2 and {rows.key for rows in told} == {3}
+    assert [rows.first_row for rows in told] == [0, *(rows.end_row for rows in told[:-1])]
+    assert told[-1].end_row == 10
 
 
 async def test_words_of_all_clauses_point_into_the_written_text() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice_agent.engine.messages import Finished, TextDelta, Think
+from voice_agent.engine.messages import Finished, RowsRef, TextDelta, Think
 from voice_agent.speech.completion import ThinkResult
 from voice_agent.speech.stopping import StopAware, StopCutter
 
@@ -73,3 +73,19 @@ async def test_without_a_stop_sequence_nothing_is_changed():
     held = Think("r", 1, [], stop=["four five"])
     texts = [r.text async for r in StopAware(Writer()).stream(held) if isinstance(r, TextDelta)]
     assert "".join(texts) == "one two three four "
+
+
+class Stateful:
+    """A Thinker whose every piece has a hidden row."""
+
+    async def stream(self, request: Think) -> AsyncGenerator[ThinkResult, None]:
+        for number, word in enumerate(("one ", "two ", "three ")):
+            yield TextDelta(request.request_id, request.epoch, word, RowsRef(7, number, number + 1))
+        yield Finished(request.request_id, request.epoch)
+
+
+async def test_hidden_rows_do_not_wait_for_text_that_is_held_back():
+    request = Think("r", 1, [], stop=["one two four"])
+    results = [r async for r in StopAware(Stateful()).stream(request) if isinstance(r, TextDelta)]
+    assert [r.rows for r in results if r.rows] == [RowsRef(7, n, n + 1) for n in range(3)]
+    assert "".join(r.text for r in results) == "one two three "

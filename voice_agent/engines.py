@@ -24,6 +24,7 @@ from voice_agent.engine.runtime import (
 )
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import ConfigError, EngineError
+from voice_agent.hidden_rows import hidden_pool
 from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder
 from voice_agent.placing import place
@@ -177,12 +178,15 @@ async def running_engines(
 ) -> AsyncGenerator[Engines]:
     """Start both engines; yields before they are ready (see Engines.reasons), ends them on exit."""
     async with AsyncExitStack() as stack:
-        placing = place(config, _weights(config, store), tell)
+        pool = await asyncio.to_thread(hidden_pool, config, tell)  # it may try CUDA IPC, for seconds
+        if pool:
+            stack.callback(pool.close)
+        placing = place(config, _weights(config, store), tell, pool_bytes=pool.device_bytes if pool else 0)
         stack.callback(placing.close)
         thinker_process, speech_process = (
             EngineProcess(
                 name,
-                placing.applied(name, spec),
+                placing.applied(name, pool.applied(spec) if pool else spec),
                 clock,
                 on_loading=lambda stage: tell(f"loading {stage}"),
                 warm_spare=engine.warm_spare,
@@ -194,7 +198,7 @@ async def running_engines(
         )
         for process in (thinker_process, speech_process):
             stack.push_async_callback(process.close)
-        thinker: Thinker = EngineThinker(thinker_process)
+        thinker: Thinker = EngineThinker(thinker_process, "reply" if pool else "")
         if config.thinker.family == "remote":
             thinker = await stack.enter_async_context(_remote(config, clock))
         talker = config.talker

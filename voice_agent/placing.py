@@ -69,10 +69,12 @@ def place(
     folders: Mapping[str, str],
     tell: Callable[[str], None],
     find: Callable[[], list[Gpu]] = find_gpus,
+    pool_bytes: int = 0,
 ) -> Placing:
     """Find, check, plan and claim; `folders` hold each engine's weights. Tells the plan.
 
-    Raises ConfigError (MemoryPlanError if it does not fit), before anything is loaded.
+    `pool_bytes`: what the Thinker takes for hidden rows. Raises ConfigError (MemoryPlanError if it does not fit),
+    before anything is loaded.
     """
     engines = {"thinker": config.engines.thinker, "speech": config.engines.speech}
     placed = {name: engine for name, engine in engines.items() if engine.devices}
@@ -83,6 +85,11 @@ def place(
         name: chosen_gpus(gpus, engine.devices, f"engines.{name}.devices") for name, engine in placed.items()
     }
     needs = [_needs(config, name, engine, folders.get(name, "")) for name, engine in placed.items()]
+    if pool_bytes:
+        pool = Part("hidden rows", pool_bytes, "talker.options.hidden")
+        needs = [
+            replace(need, parts=(*need.parts, pool)) if need.engine == "thinker" else need for need in needs
+        ]
     plan = plan_memory(gpus, needs)
     if config.thinker.family in CONCURRENT_FAMILIES and "thinker" in placed:
         check_shm(os.statvfs("/dev/shm").f_bavail * os.statvfs("/dev/shm").f_frsize)

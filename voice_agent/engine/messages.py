@@ -103,12 +103,16 @@ class Speak(Message, frozen=True, tag=True):
 
 
 class SpeakText(Message, frozen=True, tag=True):
-    """The next clause, in order; `language` is a BCP 47 primary tag (en, ko)."""
+    """The next clause, in order; `language` is a BCP 47 primary tag (en, ko).
+
+    `rows`: the hidden rows of all that the Thinker wrote since the clause before, where they were asked for.
+    """
 
     request_id: str
     epoch: int
     words: list[SpokenWord]
     language: str
+    rows: RowsRef | None = None
 
 
 class SpeakEnd(Message, frozen=True, tag=True):

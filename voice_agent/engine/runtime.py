@@ -131,6 +131,15 @@ class TalkerModel(Protocol):
         ...
 
 
+@runtime_checkable
+class RowReader(Protocol):
+    """A TalkerModel that reads the Thinker's hidden rows from the pool that its options name."""
+
+    def read(self, rows: RowsRef) -> None:
+        """Take the rows of the clause that `encode` gets next; they are in the pool. Raises EngineError."""
+        ...
+
+
 # --- which models, where ----------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from voice_agent.engine.messages import (
     ToEngine,
     Word,
 )
-from voice_agent.engine.runtime import EngineSpec, Latents, TalkerModel, TalkerOptions
+from voice_agent.engine.runtime import EngineSpec, Latents, RowReader, TalkerModel, TalkerOptions
 from voice_agent.engine.scheduler import Decode, Encode, Pace, SpeechScheduler, Step
 from voice_agent.engine.urgency import Key
 from voice_agent.errors import EngineError, UnsupportedLanguage
@@ -77,7 +77,7 @@ class _Reply:
 
     speak: Speak
     opened_ns: int
-    clauses: deque[list[SpokenWord]] = field(default_factory=deque[list[SpokenWord]])
+    clauses: deque[SpeakText] = field(default_factory=deque[SpeakText])
     latents: deque[Latents] = field(default_factory=deque[Latents])
     samples: int = 0  # sent
     first_text_ns: int | None = None
@@ -193,7 +193,7 @@ class SpeechEngine:
             case SpeakText():
                 now_ns = self._clock.now_ns()
                 reply.first_text_ns = reply.first_text_ns or now_ns
-                reply.clauses.append(message.words)
+                reply.clauses.append(message)
                 self._scheduler.add_clause(reply.key, now_ns)
 
     def _speaks(self, language: str) -> bool:
@@ -256,7 +256,10 @@ class SpeechEngine:
 
     def _encode(self, reply: _Reply) -> Callable[[], None]:
         voice = reply.speak.voice or (self._spec.talker and self._spec.talker.voice) or self._model.voices[0]
-        latents = self._model.encode(reply.clauses[0], voice, reply.speak.speed, reply.speak.seed)
+        clause = reply.clauses[0]
+        if clause.rows and isinstance(self._model, RowReader):
+            self._model.read(clause.rows)
+        latents = self._model.encode(clause.words, voice, reply.speak.speed, reply.speak.seed)
 
         def settle() -> None:
             reply.clauses.popleft()

@@ -36,6 +36,10 @@ class PromptTokens:
         self._waiting.append((text, future))
         return await future
 
+    async def warm_up(self) -> None:
+        """Start the threads that a first wave would wait for."""
+        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(2 * AT_ONCE)))
+
     def _end_turn(self) -> None:
         self._turn_is_on = False
         waiting, self._waiting = self._waiting, []

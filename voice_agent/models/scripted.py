@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
-from voice_agent.engine.messages import HeardWord, SpokenWord, Think
+from voice_agent.engine.messages import HeardWord, RowsRef, SpokenWord, Think
+from voice_agent.engine.row_store import RowStore
 from voice_agent.engine.runtime import (
     FrameWord,
     Latents,
@@ -64,11 +65,17 @@ class AnswerScript:
 
 @dataclass(frozen=True)
 class VoiceScript:
-    """How long the Talker takes for a clause, and the VoiceBox for each frame; a clause with `fails_on` fails."""
+    """How long the Talker takes for a clause, and the VoiceBox for each frame; a clause with `fails_on` fails.
+
+    With `hidden` it reads the Thinker's hidden rows, and a clause without any fails. The server fills in the pool.
+    """
 
     encode_ms: float = 0.0
     frame_ms: float = 0.0
     fails_on: str = ""
+    hidden: str = ""
+    hidden_pool: str = ""
+    hidden_via: Literal["host", "device"] = "host"
 
 
 def load(
@@ -81,7 +88,8 @@ def load(
         case ThinkerOptions():
             return ScriptedThinker(_script(AnswerScript, options.extra), options.context_tokens)
         case TalkerOptions():
-            return ToneTalker(_script(VoiceScript, options.extra))
+            script = _script(VoiceScript, options.extra)
+            return RowTalker(script) if script.hidden else ToneTalker(script)
 
 
 class ScriptedRecognizer:
@@ -188,6 +196,26 @@ class ToneTalker:
             if at < first_frame + frames and at + tone.frames > first_frame:
                 sound += tones.render(tone, begin - at * tones.SAMPLES_PER_FRAME, count)
         return sound.astype(np.int16)
+
+
+class RowTalker(ToneTalker):
+    """The same, for a Thinker's hidden rows: it says nothing without them."""
+
+    def __init__(self, script: VoiceScript) -> None:
+        super().__init__(script)
+        self._store = RowStore(script.hidden_pool, script.hidden_via)
+        self._rows = 0
+
+    def read(self, rows: RowsRef) -> None:
+        """See RowReader."""
+        self._rows = len(self._store.read(rows))
+
+    def encode(self, words: list[SpokenWord], voice: str, speed: float, seed: int) -> Latents:
+        """As ToneTalker's; warm-up comes before there is any row."""
+        rows, self._rows = self._rows, -1
+        if rows < 0:
+            raise EngineError("a clause came without hidden rows", code="rows_missing")
+        return super().encode(words, voice, speed, seed)
 
 
 def _stopped_while_waiting(wait_ms: float, emit: Callable[[str], bool]) -> bool:

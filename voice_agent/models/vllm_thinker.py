@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import secrets
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -79,7 +80,8 @@ class VllmThinker:
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
         self._tokens = PromptTokens(self.prompt.fast) if self.prompt.fast is not None else None
-        self._keys = itertools.count(1) if rows else None
+        # no key of an engine that died comes again: rows of its last replies may still be about
+        self._keys = itertools.count(secrets.randbits(32) << 24) if rows else None
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
@@ -88,6 +90,8 @@ class VllmThinker:
     async def warm_up(self, text: str) -> None:
         """A first answer: what vLLM does only once, it does now."""
         messages = [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]
+        if self._tokens:
+            await self._tokens.warm_up()
         await self.answer(Think("warm-up", 0, messages, max_output_tokens=2), lambda _text, _rows: False)
 
     async def answer(self, request: Think, emit: Callable[[str, RowsRef | None], bool]) -> ThinkerEnd:

@@ -22,6 +22,7 @@ from voice_agent.engine.messages import (
     Failed,
     Finished,
     Result,
+    RowsRef,
     Speak,
     SpeakEnd,
     SpeakText,
@@ -164,10 +165,10 @@ class Cascade:
             while True:
                 result = await self._within_stall(anext(results))
                 match result:
-                    case TextDelta(text=text):
+                    case TextDelta(text=text, rows=rows):
                         sink.stamp("thinker")
                         sink.text(text)
-                        speaking.write(text)
+                        speaking.write(text, rows)
                     case ToolCall():
                         sink.stamp("thinker")
                         sink.tool_call(result)
@@ -264,10 +265,13 @@ class _Speaking:
         self._speak = ask.speak
         self._overlap = ask.overlap
         self._text = ""
+        self._rows: RowsRef | None = None  # of what was written since the last clause that was sent
         self._clauses = ClauseSplitter(latency_first=ask.speak.latency_first if ask.speak else True)
         self._speakable = Speakable(ask.language_hint)
 
-    def write(self, delta: str) -> None:
+    def write(self, delta: str, rows: RowsRef | None = None) -> None:
+        if rows:
+            self._rows = RowsRef(rows.key, self._rows.first_row, rows.end_row) if self._rows else rows
         if self._overlap and self._stream:
             self._send(self._clauses.push(delta))
             if self.stock.runs_dry():
@@ -290,7 +294,8 @@ class _Speaking:
             elif words:
                 self._sink.stamp("clause")
                 self.stock.sent(words[-1].end_char)
-                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language))
+                rows, self._rows = self._rows, None
+                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language, rows))
 
 
 def _word_times(chunk: SpeechChunk) -> tuple[WordTime, ...]:

@@ -61,8 +61,8 @@ class StopAware:
                     yield result
                     continue
                 pieces += 1
-                if text := cutter.push(result.text):
-                    yield TextDelta(*key, text)
+                if (text := cutter.push(result.text)) or result.rows:
+                    yield TextDelta(*key, text, result.rows)
                 if cutter.stopped:
                     yield Finished(*key, "stop", {"output_tokens": pieces})
                     return

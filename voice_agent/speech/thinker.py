@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import httpx
+from msgspec import structs
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between, within
 from voice_agent.engine.client import EngineClient
@@ -41,13 +42,16 @@ class Thinker(Protocol):
 
 
 class EngineThinker:
-    """The Thinker in our own engine process."""
+    """The Thinker in our own engine process; `hidden` is what it is to leave of its states (see Think)."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, hidden: str = "") -> None:
         self._client = client
+        self._hidden = hidden
 
     async def stream(self, request: Think) -> AsyncGenerator[ThinkResult, None]:
         """Pass the engine's results on; an engine that dies is a Failed that may be asked again."""
+        if self._hidden:
+            request = structs.replace(request, hidden=self._hidden)
         try:
             async with self._client.submit(request) as results:
                 async for result in results:
