@@ -1,4 +1,4 @@
-"""Hidden rows through what serves: vLLM's worker, the server's own pool, clauses, a reading Talker (`make test-vllm`)."""
+"""Hidden rows through what serves: vLLM's worker, the pool, clauses, a Talker that reads (`make test-vllm`)."""
 # pyright: reportMissingImports=false
 
 import asyncio
