@@ -14,7 +14,7 @@ from voice_agent.engine.cuda_driver import LibCuda
 
 _PTX = b"""
 .version 7.0
-.target sm_70
+.target sm_80
 .address_size 64
 .visible .entry stamp(.param .u64 target, .param .u64 source)
 {
