@@ -162,6 +162,7 @@ def compared(levels: dict[str, Any]) -> list[str]:
         for kind, found in kinds.items():
             rows.append(
                 f"{sessions:>8} {kind:7}{found['first_ms_p50']:10.2f}{found['first_ms_p95']:10.2f}"
+                f"{found['first_ms_mean']:10.2f}{found['own_clock_ms_p50']:10.2f}"
                 f"{found['tokens_per_s']:12.1f}{found['n']:7}"
                 + (
                     f"{found['first_ms_p50'] - bare['first_ms_p50']:+10.2f}"
@@ -176,9 +177,7 @@ def compared(levels: dict[str, Any]) -> list[str]:
 
 def table(report: dict[str, Any]) -> str:
     """The report for people."""
-    head = (
-        f"{'sessions':>8} {'':7}{'first p50':>10}{'p95 ms':>10}{'tokens/s':>12}{'n':>7}{'over bare: p50':>10}"
-    )
+    head = f"{'sessions':>8} {'':7}{'first p50':>10}{'p95 ms':>10}{'mean':>10}{'own p50':>10}{'tokens/s':>12}{'n':>7}{'over bare: p50':>10}"
     lines: list[str] = []
     for shape, found in report["models"].items():
         lines += [f"{shape} (start {found['start_s']} s)", head, *compared(found["levels"]), ""]
