@@ -177,7 +177,12 @@ def compared(levels: dict[str, Any]) -> list[str]:
 
 def table(report: dict[str, Any]) -> str:
     """The report for people."""
-    head = f"{'sessions':>8} {'':7}{'first p50':>10}{'p95 ms':>10}{'mean':>10}{'own p50':>10}{'tokens/s':>12}{'n':>7}{'over bare: p50':>10}"
+    heads = ("first p50", "p95 ms", "mean", "own p50")
+    head = (
+        f"{'sessions':>8} {'':7}"
+        + "".join(f"{each:>10}" for each in heads)
+        + f"{'tokens/s':>12}{'n':>7}{'over bare: p50':>10}"
+    )
     lines: list[str] = []
     for shape, found in report["models"].items():
         lines += [f"{shape} (start {found['start_s']} s)", head, *compared(found["levels"]), ""]
