@@ -1,7 +1,7 @@
 """Hidden rows in the server: who gets a pool, what it takes, and rows that reach a Talker by their names."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,18 @@ from voice_agent.hidden_rows import HiddenPool, hidden_pool
 from voice_agent.models.vllm_rows import Picked, pool_shape
 from voice_agent.placing import place
 
+Probe = Callable[[int, int], str]
+
 WANTS = {"family": "scripted", "model": "", "options": {"hidden": "last+embedding"}}
 
 
 def made(
-    tmp_path: Path, lines: list[str] | None = None, probe: Any = None, **flags: Any
+    tmp_path: Path, lines: list[str] | None = None, probe: Probe = lambda _w, _r: "", **flags: Any
 ) -> HiddenPool | None:
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 64, "torch_dtype": "bfloat16"}))
     base = {"thinker": {"family": "vllm", "model": str(tmp_path)}, "talker": WANTS}
     config = load_config(environment={}, flags={**base, **flags})
-    return hidden_pool(config, (lines if lines is not None else []).append, probe or (lambda w, r: ""))
+    return hidden_pool(config, (lines if lines is not None else []).append, probe)
 
 
 def test_nobody_who_wants_none_gets_a_pool(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_device_memory_only_on_one_gpu_where_it_works(
 ) -> None:
     lines: list[str] = []
     engines = {"thinker": {"devices": thinker}, "speech": {"devices": speech}}
-    pool = made(tmp_path, lines, lambda writer, reader: reason, engines=engines)
+    pool = made(tmp_path, lines, lambda _writer, _reader: reason, engines=engines)
     assert pool is not None
     with closing(pool):
         assert pool.via == via
