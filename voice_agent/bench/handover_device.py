@@ -126,7 +126,7 @@ def device_reader(job: Job, queue: Any) -> tuple[Callable[[], int], DeviceSide]:
         block = _next(reader, job)
         taken_ns = time.monotonic_ns()
         source = target
-        if job.kind == "memory":
+        if job.kind == "memory" or job.devices[0] != job.devices[1]:  # a model reads its rows where it runs
             block.copy_to(target, side.stream)
         else:
             source = block.read_on(side.stream)
