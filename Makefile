@@ -86,7 +86,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	@touch $@
 
 test-vllm: $(VLLM_VENV)/.installed
-	PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -m vllm -W default tests/test_models_vllm.py tests/test_models_vllm_serve.py
+	PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -m vllm -W default $(wildcard tests/test_models_vllm*.py)
 .PHONY: test-vllm
 
 # both locks, without any index's address in them

@@ -43,7 +43,7 @@ class Ears:
 
 
 class Script:
-    """Commands in the last user message: say, forever, stall, tool, raise, hoard, family, refuse, prompt."""
+    """Commands in the last user message: say, forever, stall, tool, raise, hoard, devour, break, family..."""
 
     def __init__(self, context_tokens: int) -> None:
         self.context_tokens = context_tokens
@@ -62,14 +62,12 @@ class Script:
                 while not emit("on "):
                     pass
                 return ThinkerEnd("aborted")
-            case "stall":
-                time.sleep(60)
+            case "stall" | "hoard" | "devour" | "break":
+                misbehave(command)
             case "tool":
                 return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
             case "raise":
                 raise RuntimeError("the secret transcript")
-            case "hoard":
-                words = [str(len(bytearray(1 << 60)))]
             case "family":
                 words = [str(subprocess.Popen(["sleep", "600"]).pid)]
             case "refuse":
@@ -82,6 +80,21 @@ class Script:
             if emit(f"{word} "):
                 return ThinkerEnd("aborted")
         return ThinkerEnd("stop", {"output_tokens": len(words)})
+
+
+def misbehave(how: str) -> None:
+    """What no model should do: stand still, want too much memory, take all of it, raise what no lane survives."""
+    match how:
+        case "stall":
+            time.sleep(60)
+        case "hoard":
+            bytearray(1 << 60)
+        case "devour":
+            eaten = list[bytes]()
+            while True:
+                eaten.append(b"1" * (16 << 20))
+        case _:
+            raise KeyboardInterrupt
 
 
 class Tones:

@@ -24,6 +24,7 @@ from tests.engine_rig import (
     until,
 )
 from tests.test_engine_supervisor import EXIT_ONCE_READY, HurriedClock, gone
+from voice_agent.bench.memory_lid import MemoryLid
 from voice_agent.engine.messages import Failed, Speak
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineDied
@@ -174,7 +175,7 @@ async def test_one_engine_killed_for_memory_ends_its_sixteen_replies_and_nobody_
             return len(chunks)
 
         async def ended(number: int) -> float:
-            with pytest.raises(EngineDied):
+            with pytest.raises(EngineDied, match="the test engine is down: was killed by SIGKILL"):
                 await answer(victim, think(victim, f"t{number}", "forever"))
             return time.monotonic()
 
@@ -185,11 +186,34 @@ async def test_one_engine_killed_for_memory_ends_its_sixteen_replies_and_nobody_
         killed_s = time.monotonic()
         os.kill(victim.pid, signal.SIGKILL)  # as the kernel does for want of memory
         assert max(await asyncio.gather(*waiting)) - killed_s < 1.0
-        await until(lambda: "want of memory" in "".join(victim.reasons()))
+        await until(lambda: "killed by SIGKILL" in "".join(victim.reasons()))
         assert await asyncio.gather(*speaking) == [3] * 4 and other.state == "ready"
         await until(lambda: victim.state == "ready")
         assert text_of(await answer(victim, think(victim, "n", "say new"))) == "new "
         assert time.monotonic() - killed_s < 10.0
+
+
+async def test_an_engine_that_the_kernel_kills_for_memory_says_so_and_its_server_lives() -> None:
+    lid = MemoryLid(f"voice-agent-test-{os.getpid()}")
+    if lid.path is None:
+        pytest.skip("no control group can be made here")
+    try:
+        async with running(thinker_spec()) as engine, running(speech_spec()) as other:
+            assert engine.pid and other.pid
+            assert oom_score_adj(engine.pid) > oom_score_adj(os.getpid())
+            lid.take(engine.pid)
+            lid.close()
+            with pytest.raises(EngineDied, match="by the kernel for want of host memory"):
+                await answer(engine, think(engine, "r", "devour"))
+            await until(lambda: engine.state == "ready")
+            assert text_of(await answer(engine, think(engine, "r", "say on"))) == "on "
+            assert other.state == "ready"
+    finally:
+        lid.remove()
+
+
+def oom_score_adj(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 # --- an engine's own children -----------------------------------------------------------------------------------

@@ -145,6 +145,13 @@ def test_the_restart_delay_stays_within_its_bounds(jitter: float) -> None:
     assert min(delays) >= FIRST_DELAY_S * 0.75 and max(delays) <= LONGEST_DELAY_S * 1.25
 
 
+async def test_what_an_engine_last_complained_of_is_the_reason_of_its_end() -> None:
+    async with running(thinker_spec()) as engine:
+        with pytest.raises(EngineDied, match="exited with code 70: a worker thread died$"):
+            await answer(engine, think(engine, "r", "break"))
+        await until(lambda: any("a worker thread died" in reason for reason in engine.reasons()))
+
+
 # --- the start --------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,16 @@
 """Which engine process a configuration asks for."""
 
+from functools import partial
 from pathlib import Path
 
-from voice_agent.config import load_config
-from voice_agent.engines import model_names, store_of, thinker_spec
+import pytest
+
+from voice_agent.clock import MonotonicClock
+from voice_agent.config import Config, load_config
+from voice_agent.engine.memory_plan import GB, Gpu
+from voice_agent.engines import model_names, running_engines, store_of, thinker_spec
+from voice_agent.errors import ConfigError, WeightsError
+from voice_agent.placing import place
 
 
 def test_a_thinker_on_vllm_is_a_hugging_face_name_and_may_start_slowly(tmp_path: Path) -> None:
@@ -17,7 +24,11 @@ def test_a_thinker_on_vllm_is_a_hugging_face_name_and_may_start_slowly(tmp_path:
     assert "Qwen/Qwen3-8B" not in model_names(config)
 
 
-def test_a_thinker_on_vllm_may_be_a_folder_with_options(tmp_path: Path) -> None:
+def test_a_thinker_on_vllm_may_be_a_folder_with_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model_folder(tmp_path / "llm")
     file = tmp_path / "agent.toml"
     file.write_text(
         '[recognizer]\nfamily = "scripted"\nmodel = ""\n[thinker]\nfamily = "vllm"\nmodel = "~/llm"\n'
@@ -28,3 +39,67 @@ def test_a_thinker_on_vllm_may_be_a_folder_with_options(tmp_path: Path) -> None:
     assert spec.thinker is not None
     assert spec.thinker.folder == str(Path.home() / "llm")
     assert spec.thinker.extra == {"dtype": "bfloat16", "tensor_parallel_size": 2}
+
+
+def model_folder(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(1000))
+    return folder
+
+
+def on_vllm(cache: Path, model: str, **options: str) -> Config:
+    flags = {
+        "recognizer": {"family": "scripted", "model": ""},
+        "thinker": {"family": "vllm", "model": model, "options": options},
+        "talker": {"family": "scripted", "model": ""},
+        "models": {"cache": str(cache)},
+    }
+    return load_config(environment={}, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gone", "gone does not exist"),
+        ("model.gguf", r'is a file, and vLLM takes a folder .*; a GGUF runs with thinker.family = "llama"'),
+        ("empty", r"empty holds no config.json file \(it holds nothing\)"),
+        ("cut", r"cut holds no \*.safetensors file \(it holds config.json\)"),
+    ],
+)
+def test_a_folder_that_vllm_could_not_load_is_said_before_anything_starts(
+    tmp_path: Path, name: str, says: str
+) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "config.json").write_text("{}")
+    config = on_vllm(tmp_path, str(tmp_path / name))
+    with pytest.raises(WeightsError, match=says):
+        thinker_spec(config, store_of(config))
+
+
+def test_weights_that_are_made_up_need_no_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    config = on_vllm(tmp_path, str(tmp_path), load_format="dummy")
+    assert thinker_spec(config, store_of(config)).thinker
+
+
+@pytest.mark.parametrize("folder", [True, False])
+async def test_a_thinker_on_vllm_is_planned_by_its_folder_or_by_what_is_said_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    gpu = Gpu(0, f"GPU-{tmp_path.name}", "NVIDIA H200", 150 * GB, 149 * GB)
+    monkeypatch.setattr("voice_agent.engines.place", partial(place, find=lambda: [gpu]))
+    model = str(model_folder(tmp_path / "llm")) if folder else "Qwen/Qwen3-8B"
+    config = on_vllm(tmp_path, model)
+    placed = load_config(environment={}, flags={"engines": {"thinker": {"devices": [0]}}})
+    object.__setattr__(config, "engines", placed.engines)
+    lines = list[str]()
+    engines = running_engines(config, store_of(config), MonotonicClock(), lines.append)
+    if folder:
+        async with engines:
+            assert "  thinker: weights 0.0 GB" in lines
+    else:
+        with pytest.raises(ConfigError, match="engines.thinker.weights_gb: the weights are not here"):
+            await engines.__aenter__()

@@ -92,7 +92,7 @@ def test_sound_travels_beside_the_tokens_in_order() -> None:
     first = np.array([0, 16384, -32768], np.int16)
     stereo = np.array([[100, 300], [-200, -400]], np.int16)
     bare = base64.b64encode(np.array([8192], np.int16).tobytes()).decode()
-    found = ChatPrompt(template).of(
+    found = ChatPrompt(template, template).of(
         [
             user([sound(wav(first)), {"type": "text", "text": "and"}, sound(wav(stereo, 8000, 2))]),
             user([sound(bare, "pcm16")]),
@@ -123,6 +123,14 @@ def test_what_no_model_could_take_is_refused_with_its_reason(content: Any, says:
     with pytest.raises(EngineError, match="^.*" + says.replace("(", r"\(")) as refused:
         ChatPrompt(Template()).of([user(content)], [])
     assert refused.value.code == "invalid_request"
+
+
+def test_a_model_that_reads_only_says_so_whatever_its_template_would_do() -> None:
+    parts = [{"type": "text", "text": "What is this?"}, sound(wav(np.zeros(4, np.int16)))]
+    with pytest.raises(EngineError, match="takes text alone: it has no use for audio") as refused:
+        ChatPrompt(Template()).of([user(parts)], [])
+    assert refused.value.code == "invalid_request"
+    assert ChatPrompt(Template()).tokens([user(parts)], [])  # a count refuses nothing
 
 
 def test_a_template_that_refuses_is_the_requests_error() -> None:

@@ -71,7 +71,7 @@ class Rig:
     def __init__(self, folder: Path, family: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.reference = write_model(folder, family)
-        self.reader = Reader(self.reference.config.hidden_size)
+        self.reader = Reader(self.reference.lm_head.in_features)
         options = {
             "dtype": "float32",
             "max_num_seqs": 4,
@@ -81,6 +81,8 @@ class Rig:
             "hidden_via": "host",
             "engine_args": {"seed": 0, "max_num_batched_tokens": 64},  # long prompts come in parts
         }
+        if family == "qwen2.5-omni":  # text in: what it needs to hear and see is not loaded
+            options["engine_args"]["language_model_only"] = True
         self.model: VllmThinker = load(
             folder, ThinkerOptions("vllm", str(folder), context_tokens=512, extra=options)
         )
@@ -112,7 +114,7 @@ class Rig:
         return rows[0].numpy()
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama"])
+@pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama", "qwen2.5-omni"])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.update(with_plugin())
@@ -232,21 +234,51 @@ def test_a_conversation_over_the_context_is_refused_by_name(rig: Rig) -> None:
     assert refused.value.code == "context_length_exceeded"
 
 
-def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_letters(rig: Rig) -> None:
-    name = "öffne_문_🚪"  # many bytes each: a token here is one byte of them
+NAME = "öffne_文_🚪"  # many bytes each: a token here is one byte of them
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
     parameters = {
         "type": "object",
-        "properties": {"side": {"enum": ["left", "right"]}},
-        "required": ["side"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
-    tool = {"type": "function", "function": {"name": name, "parameters": parameters}}
-    request = Think(
-        "call", 1, asked(20).messages, tools=[tool], tool_choice="required", max_output_tokens=200
-    )
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"), [("required", {NAME, "close"}), (NAME, {NAME}), ("close", {"close"})]
+)
+def test_a_demanded_call_is_made_whatever_the_model_would_say_and_keeps_its_letters(
+    rig: Rig, choice: str, names: set[str]
+) -> None:
+    side = {"enum": ["left", "right"]}
+    tools = [tool(NAME, side=side, wide={"type": "boolean"}), tool("close", side=side)]
+    messages = asked(20).messages
+    request = Think("call", 1, messages, tools=tools, tool_choice=choice, max_output_tokens=200)
     heard = Heard()
     end = rig.run(answered(rig, request, heard))
     assert end.reason == "tool_calls"
-    assert [call.name for call in end.tool_calls] == [name]
-    assert json.loads(end.tool_calls[0].arguments)["side"] in {"left", "right"}
+    assert len(end.tool_calls) == 1
+    assert end.tool_calls[0].name in names
+    arguments = json.loads(end.tool_calls[0].arguments)
+    assert arguments["side"] in {"left", "right"}
+    assert set(arguments) == ({"side", "wide"} if end.tool_calls[0].name == NAME else {"side"})
     assert heard.text == ""
+
+
+def test_a_schema_that_cannot_be_demanded_is_refused_and_the_engine_lives(rig: Rig) -> None:
+    broken = tool("f", x={"type": "string", "pattern": "("})
+    request = Think("bad", 1, asked(20).messages, tools=[broken], tool_choice="required")
+    with pytest.raises(EngineError) as refused:
+        rig.run(answered(rig, request, Heard()))
+    assert refused.value.code == "invalid_request"
+    assert rig.run(answered(rig, asked(20), Heard())).reason == "length"
+
+
+def test_a_sound_for_a_model_that_reads_only_is_refused(rig: Rig) -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "pcm16"}}
+    with pytest.raises(EngineError, match="takes text alone") as refused:
+        rig.run(answered(rig, Think("ears", 1, [{"role": "user", "content": [part]}]), Heard()))
+    assert refused.value.code == "invalid_request"

@@ -6,11 +6,21 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 
-from voice_agent.bench.thinker_models import write_tokenizer
+from voice_agent.bench.thinker_models import CONTROL, write_tokenizer
 
 VOCABULARY = 8192
 HEAD_SCALE = 40.0  # logits so far apart that rounding never changes the greedy choice
+HEARD, SEEN = "<|AUDIO|>", "<image>"  # the tokens that a sound and a picture stand for
+MEDIA_CONTROL = (HEARD, "<|audio_bos|>", "<|audio_eos|>", SEEN, *CONTROL)
+MEDIA_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>{% elif part.type == 'image' %}<image>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 _TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -27,15 +37,34 @@ _TEXT: dict[str, Any] = {
 
 
 def write_model(folder: Path, family: str) -> Any:
-    """Write a model of the family; returns transformers' own, in float32."""
+    """Write a text model of the family; returns transformers' own, in float32, with `model` inside."""
+    model = _scaled({"qwen2": _qwen2, "qwen3": _qwen3, "llama": _llama, "qwen2.5-omni": _omni}[family])
+    if family == "qwen2.5-omni":
+        _save_omni(model, folder)
+    else:
+        model.save_pretrained(folder)
+    write_tokenizer(folder, VOCABULARY)
+    return model
+
+
+def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
+    """Write a model that hears (qwen2-audio) or sees (llava); returns transformers' own and its processor."""
+    model = _scaled({"qwen2-audio": _qwen2_audio, "llava": _llava}[family])
+    model.save_pretrained(folder)
+    write_tokenizer(folder, VOCABULARY, Chat(MEDIA_CONTROL, MEDIA_TEMPLATE))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    make = {"qwen2-audio": _hearing, "llava": _seeing}[family]
+    processor = make(tokenizer)
+    processor.save_pretrained(folder)
+    return model, processor
+
+
+def _scaled(make: Any) -> Any:
     torch.manual_seed(7)
-    make = {"qwen2": _qwen2, "qwen3": _qwen3, "llama": _llama}[family]
     model = make().eval().float()
     with torch.no_grad():
         model.lm_head.weight.mul_(HEAD_SCALE)
     model.generation_config = transformers.GenerationConfig(eos_token_id=_TEXT["eos_token_id"])
-    model.save_pretrained(folder)
-    write_tokenizer(folder, VOCABULARY)
     return model
 
 
@@ -49,3 +78,94 @@ def _qwen3() -> Any:
 
 def _llama() -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_TEXT))
+
+
+def _omni() -> Any:
+    """The Thinker alone; its ears and eyes are there, and as small as they can be."""
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
+    config = transformers.Qwen2_5OmniThinkerConfig(
+        text_config=_TEXT | {"rope_parameters": rope},
+        audio_config={
+            "d_model": 32,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "encoder_layers": 1,
+            "output_dim": 128,
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_heads": 2,
+            "out_hidden_size": 128,
+            "fullatt_block_indexes": [0],
+        },
+        # ids that no text has
+        audio_token_index=VOCABULARY + 1,
+        image_token_index=VOCABULARY + 2,
+        video_token_index=VOCABULARY + 3,
+    )
+    return transformers.Qwen2_5OmniThinkerForConditionalGeneration(config)
+
+
+def _save_omni(model: Any, folder: Path) -> None:
+    """As the published folders are: the Thinker under its own prefix, with Talker and vocoder left out."""
+    config = transformers.Qwen2_5OmniConfig(
+        thinker_config=model.config.to_dict(),
+        enable_audio_output=False,
+        architectures=["Qwen2_5OmniModel"],
+        dtype="float32",
+    )
+    config.save_pretrained(folder)
+    weights = {f"thinker.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def _qwen2_audio() -> Any:
+    config = transformers.Qwen2AudioConfig(
+        audio_config={
+            "d_model": 32,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "encoder_layers": 2,
+        },
+        text_config=_TEXT,
+        audio_token_index=VOCABULARY - len(MEDIA_CONTROL),
+    )
+    return transformers.Qwen2AudioForConditionalGeneration(config)
+
+
+def _llava() -> Any:
+    config = transformers.LlavaConfig(
+        vision_config={
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "image_size": 32,
+            "patch_size": 8,
+        },
+        text_config=_TEXT,
+        image_token_index=VOCABULARY - len(MEDIA_CONTROL) + MEDIA_CONTROL.index(SEEN),
+        image_seq_length=16,
+    )
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def _hearing(tokenizer: Any) -> Any:
+    ears = transformers.WhisperFeatureExtractor(feature_size=128)
+    return transformers.Qwen2AudioProcessor(ears, tokenizer, chat_template=MEDIA_TEMPLATE)
+
+
+def _seeing(tokenizer: Any) -> Any:
+    square = {"height": 32, "width": 32}
+    eyes = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square)
+    return transformers.LlavaProcessor(
+        eyes,
+        tokenizer,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=MEDIA_TEMPLATE,
+        image_token=SEEN,
+    )

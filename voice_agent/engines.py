@@ -26,7 +26,7 @@ from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import ConfigError, EngineError
 from voice_agent.hidden_rows import hidden_pool
 from voice_agent.models.catalog import MODELS, Role
-from voice_agent.models.store import Store, check_folder
+from voice_agent.models.store import Store, check_folder, check_hugging_face
 from voice_agent.placing import place
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.stopping import StopAware
@@ -35,7 +35,6 @@ from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
-NAMED_FAMILIES = {"vllm", "qwen3-tts"}  # whose model may be a hub's name; they look at its folder themselves
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
@@ -142,7 +141,12 @@ def _thinker_folder(config: Config, store: Store) -> str:
     """Where the Thinker's weights lie; vLLM finds a Hugging Face name itself."""
     thinker = config.thinker
     if thinker.family == "vllm":
-        return str(Path(thinker.model).expanduser())
+        path = Path(thinker.model).expanduser()
+        if (
+            path.is_absolute() or thinker.model.startswith(".") or path.exists()
+        ):  # what is left is a hub's name
+            check_hugging_face(path, weights=thinker.options.get("load_format") != "dummy")
+        return str(path)
     return folder_of(store, thinker.model, "thinker") if thinker.family == "llama" else ""
 
 
@@ -223,20 +227,13 @@ async def start_engines(engines: Engines, config: Config) -> None:
 
 
 def _weights(config: Config, store: Store) -> dict[str, str]:
-    """Where each placed engine's weights lie, as far as they are folders."""
-    placed: dict[str, tuple[str, str, Role]] = {}
+    """Where each placed engine's weights lie, as far as they are folders here."""
+    folders = dict[str, str]()
     if config.engines.thinker.devices:
-        placed["thinker"] = (config.thinker.family, config.thinker.model, "thinker")
-    if config.engines.speech.devices:
-        placed["speech"] = (config.talker.family, config.talker.model, "talker")
-    folders: dict[str, str] = {}
-    for name, (family, model, role) in placed.items():
-        if family in NAMED_FAMILIES:
-            here = Path(model).expanduser()
-            folders |= {name: str(here)} if model and here.is_dir() else {}
-        elif _is_path(model) or model in MODELS:
-            folders[name] = folder_of(store, model, role)
-    return folders
+        folders["thinker"] = _thinker_folder(config, store)
+    if config.engines.speech.devices and config.talker.model:
+        folders["speech"] = _talker_folder(config, store)
+    return {name: folder for name, folder in folders.items() if folder and Path(folder).is_dir()}
 
 
 def _remote(config: Config, clock: Clock) -> RemoteThinker:

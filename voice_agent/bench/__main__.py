@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,thinker} [options]
+USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,crash,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
@@ -14,6 +14,7 @@ USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,think
           a step's hidden rows from one process to the other: queue, shared memory, CUDA IPC; needs no server
   pcm     sound from the speech engine to the server: in the message, or through shared memory; needs no server
   lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server
+  crash   what a killed engine costs its own replies and the engine beside it; a profile's models, no server
   thinker what our engine path adds to vLLM called bare; needs a GPU and vLLM, no weights, no server"""
 
 
@@ -43,6 +44,10 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.lag import main as lag
 
         return lag(argv[1:])
+    if argv[:1] == ["crash"]:
+        from voice_agent.bench.crash import main as crash
+
+        return crash(argv[1:])
     if argv[:1] == ["thinker"]:
         from voice_agent.bench.thinker import main as thinker
 

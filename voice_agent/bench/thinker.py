@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from voice_agent.bench.machine import commit, machine
+from voice_agent.bench.memory_lid import MemoryLid
 from voice_agent.bench.plugin_metadata import with_plugin
-from voice_agent.bench.thinker_kill import KILL_SESSIONS, killed_beside
+from voice_agent.bench.thinker_crash import ENDS, SESSIONS, crashed
 from voice_agent.bench.thinker_models import SHAPES, hidden_size, write_folder
 from voice_agent.bench.thinker_waves import Bench
 from voice_agent.clock import MonotonicClock
@@ -38,6 +39,7 @@ CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
 START_S = 590.0
 POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
 READERS = ("device", "host", "nobody")
+HOARDING = "voice_agent.bench.thinker_hoard.HoardingWorker"
 QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
 
@@ -70,11 +72,17 @@ class Subject:
 
 
 async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
-    """Start every engine (all at once with `together`), measure one after the other, then kill one if asked to."""
+    """Start every engine (all at once with `together`), measure one after the other, then crash one if asked to."""
     subjects = [Subject.parsed(text, arguments.reader) for text in arguments.model]
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engines = [stack.enter_context(_engine(subject, home, arguments)) for subject in subjects]
+        lid = MemoryLid("voice-agent-bench") if arguments.crash else None
+        if lid:
+            stack.callback(lid.remove)
+        engines = [
+            stack.enter_context(_engine(subject, home, arguments, lid if number == 0 else None))
+            for number, subject in enumerate(subjects)
+        ]
         starts = await asyncio.gather(*(_started(engine, stack) for engine in engines if arguments.together))
         for number, (subject, engine) in enumerate(zip(subjects, engines, strict=True)):
             start_s = starts[number] if starts else await _started(engine, stack)
@@ -87,17 +95,25 @@ async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> Non
                 tell(f"{subject}: {sessions} sessions: {json.dumps(levels[str(sessions)])}")
             if not arguments.together:
                 await engine.close()
-        if arguments.kill:
-            report["kill"] = await killed_beside(engines[0], engines[1], arguments)
+        for end in arguments.crash if lid else ():
+            found = await crashed(end, engines[0], engines[1], arguments, lid)
+            report.setdefault("crashes", []).append(found)
+            tell(f"{end}: {json.dumps(found)}")
 
 
 @contextmanager
-def _engine(subject: Subject, home: Path, arguments: argparse.Namespace) -> Generator[EngineProcess]:
+def _engine(
+    subject: Subject, home: Path, arguments: argparse.Namespace, lid: MemoryLid | None
+) -> Generator[EngineProcess]:
+    """An engine, not yet started; one with a lid is made to crash later."""
     folder = Path(subject.name)
     if not folder.is_dir():
         folder = write_folder(home / subject.name, subject.name, arguments.layers)
     with _pool(folder, subject) as address:
         chosen = spec(folder, subject, arguments, address)
+        if lid and chosen.thinker:
+            chosen.thinker.extra["engine_args"]["worker_cls"] = HOARDING
+            chosen.env.update(lid.environment)
         yield EngineProcess(subject.name, chosen, MonotonicClock(), command=CHILD)
 
 
@@ -136,7 +152,7 @@ def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: st
         engine_args["compilation_config"] = QUICK
     options: dict[str, Any] = {
         "load_format": "dummy" if subject.name in SHAPES else "auto",
-        "max_num_seqs": max(*arguments.sessions, KILL_SESSIONS if arguments.kill else 1),
+        "max_num_seqs": max([*arguments.sessions, SESSIONS if arguments.crash else 1]),
         "ignore_eos": True,
         "enforce_eager": arguments.eager,
         "hidden": subject.hidden,
@@ -186,8 +202,12 @@ def table(report: dict[str, Any]) -> str:
     lines: list[str] = []
     for shape, found in report["models"].items():
         lines += [f"{shape} (start {found['start_s']} s)", head, *compared(found["levels"]), ""]
-    if kill := report.get("kill"):
-        lines += ["kill -9 of the first one's vLLM core, both under load", json.dumps(kill, indent=1), ""]
+    for crash in report.get("crashes", []):
+        lines += [
+            f"end of the first one's vLLM core by {crash['end']}, both under load",
+            json.dumps(crash, indent=1),
+            "",
+        ]
     return "\n".join(
         [
             *lines,
@@ -214,7 +234,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows; behind commas reader=WAY and "
         "numbers of vLLM's AsyncEngineArgs, such as max_num_batched_tokens=2048",
     )
-    add("--sessions", default="1,8,32,64", help="how many ask at once, level by level")
+    add("--sessions", default="1,8,32,64", help="how many ask at once, level by level; empty: no waves")
     add("--prompt-tokens", type=int, default=300)
     add("--answer-tokens", type=int, default=128)
     add("--waves", type=int, default=5, help="waves of each kind at a level, at least")
@@ -230,7 +250,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         help="start all models at once; each is measured while the others idle",
     )
     add(
-        "--kill", action="store_true", help="with two models together: kill one's core under load, watch both"
+        "--crash",
+        default="",
+        help=f"with two models together: end one's core under load, watch both ({', '.join(ENDS)}; several by comma)",
     )
     add("--context", type=int, default=1024, help="tokens of context")
     add(
@@ -248,7 +270,12 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     add("--json", default="", help="write the report there")
     arguments = parser.parse_args(argv)
     arguments.model = arguments.model or ["qwen3-1.7b"]
-    arguments.sessions = [int(text) for text in arguments.sessions.split(",")]
+    arguments.sessions = [int(text) for text in arguments.sessions.split(",") if text]
+    arguments.crash = [end for end in arguments.crash.split(",") if end]
+    if unknown := set(arguments.crash) - set(ENDS):
+        parser.error(f"--crash: {', '.join(sorted(unknown))} is none of {', '.join(ENDS)}")
+    if arguments.crash and not (arguments.together and len(arguments.model) > 1):
+        parser.error("--crash needs two models --together")
     return arguments
 
 

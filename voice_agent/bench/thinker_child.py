@@ -2,7 +2,7 @@
 
 A request whose id begins with "bare" is no request for the engine: its messages are the prompts of a wave. They become
 tokens beforehand, all are pushed into vLLM at the same moment, and what was measured comes back as one piece of text.
-Everything else is the engine as it is.
+One that begins with "hoard" goes to vLLM's worker (thinker_hoard). Everything else is the engine as it is.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
+from voice_agent.bench import memory_lid
+from voice_agent.bench.thinker_crash import HOARD
 from voice_agent.clock import NS_PER_S, Clock, MonotonicClock, ms_between
 from voice_agent.engine import child
 from voice_agent.engine.messages import Finished, FromEngine, TextDelta, Think, ToEngine
@@ -42,6 +44,8 @@ class BareEngine:
         """Begin a bare wave, or let the engine do it."""
         if isinstance(message, Think) and message.request_id.startswith(BARE):
             self._wave = asyncio.get_running_loop().create_task(self._run(message))
+        elif isinstance(message, Think) and message.request_id.startswith(HOARD):
+            self._wave = asyncio.get_running_loop().create_task(self._hoard(message))
         else:
             self.handle_others(message)
 
@@ -58,6 +62,13 @@ class BareEngine:
         result = {"asked_ms": asked_ms, "first_ms": first_ms, "tokens": sum(tokens), "seconds": seconds}
         self._send(TextDelta(wave.request_id, wave.epoch, json.dumps(result)))
         self._send(Finished(wave.request_id, wave.epoch))
+
+    async def _hoard(self, order: Think) -> None:
+        """Tell the worker; it may end with all that is around it before this does."""
+        memory = order.request_id.partition("-")[2]
+        taken = await self._model.engine.collective_rpc("hoard", args=(memory,))
+        self._send(TextDelta(order.request_id, order.epoch, json.dumps(taken)))
+        self._send(Finished(order.request_id, order.epoch))
 
     async def _one(
         self, unique_id: str, wave: Think, prompt: dict[str, Any], begin_ns: int
@@ -80,5 +91,6 @@ def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> 
 _load = child.load
 
 if __name__ == "__main__":
+    memory_lid.join()
     child.load = load
     child.main(sys.argv[1:])

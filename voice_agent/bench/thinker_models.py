@@ -13,6 +13,7 @@ import json
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,17 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Chat:
+    """How a folder's conversations read: the last tokens of its vocabulary, which are no text, and the template."""
+
+    control: Sequence[str] = CONTROL
+    template: str = TEMPLATE
+
+
+PLAIN = Chat()
+
+
 def main(argv: Sequence[str]) -> int:
     """Write one folder."""
     parser = argparse.ArgumentParser(prog="python -m voice_agent.bench.thinker_models")
@@ -173,14 +185,14 @@ def hidden_size(folder: Path) -> int:
     return int(config.get("text_config", config)["hidden_size"])
 
 
-def write_tokenizer(folder: Path, vocabulary: int, *, spoken: bool = False) -> None:
-    """A byte-level BPE of so many tokens, control tokens among the last ones, and a chat template (ChatML).
+def write_tokenizer(folder: Path, vocabulary: int, chat: Chat = PLAIN, *, spoken: bool = False) -> None:
+    """A byte-level BPE of so many tokens, the last of them the control tokens, and a chat template.
 
     `spoken`: only letters and pairs of them merge, and all ids behind them are words (spoken_vocabulary).
     """
     tokens = [*_byte_letters().values()]
     merges: list[tuple[str, str]] = []
-    first_special = vocabulary - len(CONTROL)
+    first_special = vocabulary - len(chat.control)
     pairs = [left + right for left in LETTERS for right in LETTERS]
     parts = [(pair[0], pair[1]) for pair in pairs]
     parts += [] if spoken else [(left, right) for left in pairs for right in pairs]
@@ -190,7 +202,9 @@ def write_tokenizer(folder: Path, vocabulary: int, *, spoken: bool = False) -> N
     letters = _byte_letters()
     for text in spoken_tokens(first_special - len(tokens) if spoken else 0):
         tokens.append("".join(letters.get(ord(char), char) for char in text))
-    added = [{"id": first_special + n, "content": text, "special": True} for n, text in enumerate(CONTROL)]
+    added = [
+        {"id": first_special + n, "content": text, "special": True} for n, text in enumerate(chat.control)
+    ]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     split = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -218,7 +232,7 @@ def write_tokenizer(folder: Path, vocabulary: int, *, spoken: bool = False) -> N
         json.dumps(
             {
                 "tokenizer_class": "Qwen2TokenizerFast",
-                "chat_template": TEMPLATE,
+                "chat_template": chat.template,
                 "eos_token": "<|im_end|>",
                 "pad_token": "<|endoftext|>",
                 "model_max_length": 131072,

@@ -24,6 +24,7 @@ from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.engine import guard
 from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
 from voice_agent.engine.failures import code_and_text
+from voice_agent.engine.host_memory import be_killed_first
 from voice_agent.engine.messages import (
     FromEngine,
     Ping,
@@ -204,6 +205,7 @@ def _watch(parent_pid: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent_pid:  # it ended before we asked
             _exit(0)
+    be_killed_first()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     threading.excepthook = _thread_died

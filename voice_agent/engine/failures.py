@@ -6,23 +6,45 @@ Errors of libraries may carry a transcript or a prompt in their text, so only th
 from voice_agent.errors import VoiceAgentError
 
 OUT_OF_MEMORY = "out_of_memory"
-_DEVICE_MEMORY_TYPES = {
-    "OutOfMemoryError",
-    "CUDAOutOfMemoryError",
-}  # torch's; torch is not imported to know it
+HOST_MEMORY = "out of host memory: give the machine or container more, or take a smaller model"
+GPU_MEMORY = "out of GPU memory: see the memory plan in the server's log for what to lower"
+_GPU_MEMORY_TYPES = {"OutOfMemoryError", "CUDAOutOfMemoryError"}  # torch's; torch is not imported to know it
+# what torch, CUDA and NCCL say in errors of a general type; looked for, never quoted
+_GPU_MEMORY_WORDS = (
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cuda_error_out_of_memory",
+    "cudaerrormemory",
+)
+_HOST_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "enomem")
+
+_GPU_MODULES = {"vllm", "torch", "triton", "safetensors", "tokenizers", "transformers"}  # the extra `gpu`
 
 
-def code_and_text(error: Exception) -> tuple[str, str]:
+def code_and_text(error: BaseException) -> tuple[str, str]:
     """For a request that raised, or a start that did."""
     if isinstance(error, VoiceAgentError):
         return error.code, str(error)
-    if isinstance(error, MemoryError):
-        return (
-            OUT_OF_MEMORY,
-            "out of host memory: give the machine or container more, or take a smaller model",
-        )
-    if type(error).__name__ in _DEVICE_MEMORY_TYPES:
-        return OUT_OF_MEMORY, "out of GPU memory: see the memory plan in the server's log for what to lower"
+    if memory := _which_memory(error):
+        return OUT_OF_MEMORY, memory
     if isinstance(error, ModuleNotFoundError):
-        return "missing_module", f"the module {error.name} is not installed"
+        return "missing_module", f"the module {error.name} is not installed{_way_to(error.name or '')}"
     return "model_error", f"the model failed with {type(error).__name__}"
+
+
+def _way_to(module: str) -> str:
+    return ": pip install 'voice-agent[gpu]'" if module.partition(".")[0] in _GPU_MODULES else ""
+
+
+def _which_memory(error: BaseException) -> str:
+    """The sentence for the memory that ran out; empty if none did."""
+    if isinstance(error, MemoryError):
+        return HOST_MEMORY
+    if type(error).__name__ in _GPU_MEMORY_TYPES:
+        return GPU_MEMORY
+    if not isinstance(error, RuntimeError | OSError):
+        return ""
+    text = str(error).lower()
+    if any(words in text for words in _GPU_MEMORY_WORDS):
+        return GPU_MEMORY
+    return HOST_MEMORY if any(words in text for words in _HOST_MEMORY_WORDS) else ""

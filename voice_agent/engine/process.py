@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
+from voice_agent.engine.host_memory import how_killed, oom_kills
 from voice_agent.engine.messages import Shutdown, encode
 from voice_agent.engine.runtime import EngineSpec
 from voice_agent.errors import EngineStartFailed
@@ -29,8 +31,12 @@ TAIL_LINES = 30
 LOG_MARK = (
     "\x1e"  # a child's own log lines: mark, two digits of level, text; all else is some library's noise
 )
+_OURS = re.compile(
+    r"(?:voice_agent[a-z0-9_.]*|__main__): "
+)  # a logger of ours; a traceback ends in a class's name
 _READ_BYTES = 16_384
 _MAX_LINE_CHARS = 2_000
+_LAST_LINE_S = 0.1  # how long the last words of a process that has ended may take through the pipe
 
 
 class ChildProcess:
@@ -41,7 +47,9 @@ class ChildProcess:
         self._process = process
         self.connection = connection
         self._killed_because = ""
+        self._oom_kills = oom_kills()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._complaint = ""  # the last error that the child's own code told of
         self._pump = asyncio.create_task(self._pump_log(), name=f"{name} log")
 
     @classmethod
@@ -84,9 +92,9 @@ class ChildProcess:
             return "closed its socket"
         code = self._process.returncode or 0
         if code < 0:
-            hint = ", perhaps for want of memory" if code == -signal.SIGKILL else ""
-            return f"was killed by {signal.Signals(-code).name}{hint}"
-        return f"exited with code {code}"
+            return how_killed(-code, self._oom_kills, oom_kills())
+        await asyncio.wait({self._pump}, timeout=_LAST_LINE_S)
+        return f"exited with code {code}" + (f": {self._complaint}" if self._complaint else "")
 
     def kill(self, why: str) -> None:
         """SIGKILL to its whole group, now; `ending` will say why."""
@@ -139,8 +147,13 @@ class ChildProcess:
     def _log(self, line: str) -> None:
         marked = line.startswith(LOG_MARK) and line[1:3].isdigit()
         text = line[4:] if marked else line
+        level = int(line[1:3]) if marked else logging.DEBUG
         self._tail.append(text)
-        logger.log(int(line[1:3]) if marked else logging.DEBUG, "%s engine: %s", self._name, text)
+        if level >= logging.ERROR and (
+            found := _OURS.match(text)
+        ):  # not a traceback's lines, which may quote
+            self._complaint = text[found.end() :]
+        logger.log(level, "%s engine: %s", self._name, text)
 
 
 async def _taken_over(ours: socket.socket) -> Connection:

@@ -37,6 +37,8 @@ from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
 logger = logging.getLogger(__name__)
 
+ENDING_S = 0.3  # how long requests in flight wait to be told why their process ended
+
 EngineState = Literal["stopped", "starting", "ready", "backoff", "crash_loop", "closed"]
 
 RECOVER_S = (
@@ -236,6 +238,7 @@ class EngineProcess:
         if process is None:
             return  # an operator wants it otherwise
         polite_s = limits.shutdown_s  # stays so only if we are cancelled, or an operator ends it
+        why = "it is being closed"
         try:
             self._child, self.describe, self._pongs_missing = process.child, process.describe, 0
             self.state, self._why = "ready", ""
@@ -243,10 +246,11 @@ class EngineProcess:
             if not started.done():
                 started.set_result(None)
             work = [self._read(process.child), self._beat(process.child), self._order()]
-            self._why = await _first_of(*work, *([self._spare.keep()] if self._spare else []))
+            why = self._why = await _first_of(*work, *([self._spare.keep()] if self._spare else []))
             polite_s = limits.shutdown_s if self._ordered.is_set() else 0
         finally:
-            self._go_down()
+            self._unplug()
+            self._fail_all(why)
             await process.end(politely_s=polite_s, terminate_s=limits.terminate_s)
 
     async def _next_process(self) -> Started | None:
@@ -276,11 +280,13 @@ class EngineProcess:
         await self._ordered.wait()
         return "an operator ended it"
 
-    def _go_down(self) -> None:
+    def _unplug(self) -> None:
         """From here on it is not up, whatever is still to be cleared away."""
         self._child, self.state, self.held = None, "backoff", []
         self._up.clear()
-        self._streams.fail_all(f"the {self._name} engine's process ended")
+
+    def _fail_all(self, why: str) -> None:
+        self._streams.fail_all(f"the {self._name} engine is down: {why}")
 
     async def _read(self, child: ChildProcess) -> str:
         """Route what comes; ends with why nothing more will."""
@@ -296,8 +302,10 @@ class EngineProcess:
                     case result:
                         self._streams.route(result)
         except ConnectionEnded:
-            self._go_down()
-            return await child.ending()
+            self._unplug()
+            why = await child.ending(ENDING_S)
+            self._fail_all(why)
+            return why
         except msgspec.DecodeError:
             return "sent something that is no message"
 

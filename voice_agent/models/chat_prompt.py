@@ -28,11 +28,15 @@ class ChatPrompt:
 
     def __init__(self, tokenizer: Any, processor: Any = None) -> None:
         self._tokenizer = tokenizer
-        self.fast = getattr(
-            tokenizer, "backend_tokenizer", None
-        )  # tokenizers.Tokenizer, if the model has one
+        self.fast = getattr(tokenizer, "backend_tokenizer", None)  # tokenizers.Tokenizer, if the model has one
+        self._reads_only = processor is None
         # a model with ears and eyes may keep its template with them
         self._template_of = processor if getattr(processor, "chat_template", None) else tokenizer
+
+    @property
+    def can_be_guided(self) -> bool:
+        """Whether an answer can be held to a schema: what does it must know the tokens' bytes."""
+        return self.fast is not None
 
     def of(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
         """`prompt_token_ids`, and `multi_modal_data` if there is any. Raises EngineError (invalid_request)."""
@@ -50,6 +54,8 @@ class ChatPrompt:
         """What the template makes of it, and the media in order. Raises EngineError (invalid_request)."""
         media: dict[str, list[Any]] = {}
         told = [_told(message, media) for message in messages]
+        if media and self._reads_only:
+            raise _refused(f"this model takes text alone: it has no use for {' and '.join(sorted(media))}")
         try:
             text = self._template_of.apply_chat_template(
                 told, tools=tools or None, tokenize=False, add_generation_prompt=True

@@ -33,6 +33,22 @@ def check_folder(path: Path, role: Role) -> Path:
     return main.parent
 
 
+def check_hugging_face(path: Path, *, weights: bool = True) -> Path:
+    """Return a language model's folder as Hugging Face's libraries read it; WeightsError that says what it lacks."""
+    if not path.exists():
+        raise WeightsError(f"thinker model: {path} does not exist")
+    if path.is_file():
+        raise WeightsError(
+            f"thinker model: {path} is a file, and vLLM takes a folder with config.json, *.safetensors and a tokenizer"
+            + ('; a GGUF runs with thinker.family = "llama"' if path.suffix == ".gguf" else "")
+        )
+    wanted = ["config.json", *(["*.safetensors"] if weights and not any(path.glob("*.bin")) else [])]
+    for pattern in wanted:
+        if not any(path.glob(pattern)):
+            raise WeightsError(f"thinker model: {path} holds no {pattern} file (it holds {_held(path)})")
+    return path
+
+
 def main_file(path: Path, role: Role) -> Path:
     """Return the file that holds the weights, of a folder or named itself; WeightsError if unclear."""
     pattern = _MAIN_PATTERN[role]
@@ -44,9 +60,12 @@ def main_file(path: Path, role: Role) -> Path:
         return path
     found = sorted(file for file in path.glob(pattern) if file.is_file())
     if not found:
-        held = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
-        raise WeightsError(f"{role} model: {path} holds no {pattern} file (it holds {held})")
+        raise WeightsError(f"{role} model: {path} holds no {pattern} file (it holds {_held(path)})")
     return found[0] if len(found) == 1 else _first_of_several(path, role, found)
+
+
+def _held(path: Path) -> str:
+    return ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
 
 
 def _first_of_several(path: Path, role: Role, found: list[Path]) -> Path:

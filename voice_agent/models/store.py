@@ -18,11 +18,11 @@ from pathlib import Path
 from voice_agent.errors import WeightsError
 from voice_agent.models.catalog import Model, ModelFile, model_named
 from voice_agent.models.download import Note, Report
-from voice_agent.models.own_folder import check_folder, main_file
+from voice_agent.models.own_folder import check_folder, check_hugging_face, main_file
 from voice_agent.models.pull import NOTICE_FILES, Outside, Pull, disk_errors, write_notices
 from voice_agent.models.verified import VerifiedRecord
 
-__all__ = ["Missing", "Store", "check_folder", "main_file"]
+__all__ = ["Missing", "Store", "check_folder", "check_hugging_face", "main_file"]
 
 PULL_COMMAND = "voice-agent models pull"
 

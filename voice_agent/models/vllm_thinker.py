@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voice_agent.engine.messages import RowsRef, Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import ConfigError, EngineDied, EngineError
@@ -28,6 +30,7 @@ from voice_agent.models.vllm_rows import HiddenRows, ReplyRows
 
 logger = logging.getLogger(__name__)
 
+_WARM_UP_TOOL = {"type": "function", "function": {"name": "nod", "parameters": {"type": "object"}}}
 WATCH_S = 0.1  # how soon a dead engine core is noticed when nobody asks it anything
 
 
@@ -63,18 +66,23 @@ def load(folder: Path, options: ThinkerOptions) -> "VllmThinker":
     rows = None
     if chosen.hidden:
         rows = HiddenRows.planned(chosen.hidden, chosen.hidden_pool, chosen.hidden_via)
-    engine = vllm_versions.start(vllm_versions.engine_args(str(folder), options.context_tokens, chosen, rows))
-    return VllmThinker(engine, options.context_tokens, chosen, rows)
+    args = vllm_versions.engine_args(str(folder), options.context_tokens, chosen, rows)
+    return VllmThinker(vllm_versions.Core(args), options.context_tokens, chosen, rows)
 
 
 class VllmThinker:
     """One model on one vLLM engine. Event loop only, but for `count_tokens`."""
 
     def __init__(
-        self, engine: Any, context_tokens: int, options: VllmOptions, rows: HiddenRows | None
+        self,
+        core: vllm_versions.Core,
+        context_tokens: int,
+        options: VllmOptions,
+        rows: HiddenRows | None,
     ) -> None:
         self.context_tokens = context_tokens
-        self.engine = engine  # vLLM's AsyncLLM
+        self._core = core
+        self.engine = engine = core.engine  # vLLM's AsyncLLM
         self._options = options
         self._refusals = vllm_versions.refusals()
         self._dead_error = vllm_versions.engine_dead_error()
@@ -88,14 +96,26 @@ class VllmThinker:
         return len(self.prompt.tokens(messages, []))
 
     async def warm_up(self, text: str) -> None:
-        """A first answer: what vLLM does only once, it does now."""
+        """First answers: what vLLM does only once, a free one and a demanded call, it does now."""
         messages = [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]
         if self._tokens:
             await self._tokens.warm_up()
-        await self.answer(Think("warm-up", 0, messages, max_output_tokens=2), lambda _text, _rows: False)
+        free = Think("warm-up", 0, messages, max_output_tokens=2)
+        await self.answer(free, lambda _text, _rows: False)
+        if self.prompt.can_be_guided:
+            guided = msgspec.structs.replace(free, epoch=1, tools=[_WARM_UP_TOOL], tool_choice="required")
+            try:
+                await self.answer(guided, lambda _text, _rows: False)
+            except EngineError as error:
+                if error.code != "invalid_request":  # that is a template which knows no tools
+                    raise
 
     async def answer(self, request: Think, emit: Callable[[str, RowsRef | None], bool]) -> ThinkerEnd:
         """See ConcurrentThinkerModel. Raises EngineError: context_length_exceeded, invalid_request."""
+        if call_schema(request) and not self.prompt.can_be_guided:
+            raise EngineError(
+                "a call cannot be demanded of a model with this tokenizer", code="invalid_request"
+            )
         prompt = await self._prompt(request)
         if not request.hidden:
             return await self._answer(request, prompt, emit, None)
@@ -113,7 +133,8 @@ class VllmThinker:
         """Wait until the engine core is gone, which vLLM itself tells only those who ask."""
         while not self.engine.errored:  # noqa: ASYNC110 - there is nothing of vLLM's to wait for
             await asyncio.sleep(WATCH_S)
-        return "vLLM's engine core ended; its own messages stand above"
+        await asyncio.sleep(WATCH_S)  # the requests in flight tell of it first
+        return self._core.how_it_ended()
 
     async def _answer(
         self,
@@ -139,7 +160,7 @@ class VllmThinker:
             code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
             raise EngineError(f"vLLM refuses the request: {error}", code=code) from error
         except self._dead_error as error:
-            raise EngineDied("vLLM's engine core ended", retryable=True) from error
+            raise EngineDied(self._core.how_it_ended(), retryable=True) from error
         return answer.end()
 
 

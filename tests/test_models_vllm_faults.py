@@ -1,0 +1,178 @@
+"""A real vLLM core that runs out of memory, is killed, or is left alone by its server (`make test-vllm`)."""
+# pyright: reportMissingImports=false
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+import psutil  # noqa: E402
+
+from tests.engine_rig import until  # noqa: E402
+from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
+from voice_agent.bench.thinker_models import prompt, write_folder  # noqa: E402
+from voice_agent.clock import MonotonicClock  # noqa: E402
+from voice_agent.engine.messages import Failed, Finished, Think  # noqa: E402
+from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions  # noqa: E402
+from voice_agent.engine.supervisor import EngineProcess  # noqa: E402
+from voice_agent.errors import EngineError, EngineStartFailed  # noqa: E402
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.process]
+
+SESSIONS = 8
+START_S = 300.0
+
+
+def spec_of(folder: Path, **engine_args: object) -> EngineSpec:
+    options = {
+        "load_format": "dummy",
+        "max_num_seqs": SESSIONS,
+        "enforce_eager": True,
+        "ignore_eos": True,
+        "engine_args": engine_args,
+    }
+    return EngineSpec(
+        kind="thinker",
+        thinker=ThinkerOptions("vllm", str(folder), context_tokens=1024, extra=options),
+        has_children=True,
+        env=with_plugin() | {"VLLM_CPU_KVCACHE_SPACE": "1"},
+        limits=EngineLimits(start_s=START_S),
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncGenerator[EngineProcess]:
+    engine = EngineProcess("thinker", spec_of(write_folder(folder / "tiny", "tiny")), MonotonicClock())
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def outcome(engine: EngineProcess, name: str, seed: int, tokens: int = 600) -> str:
+    """How an answer ended: its reason, or the error's text."""
+    message = {"role": "user", "content": prompt(300, seed)}
+    request = Think(name, engine.next_epoch(), [message], max_output_tokens=tokens)
+    try:
+        async with engine.submit(request) as results:
+            async for result in results:
+                match result:
+                    case Failed(message=text):
+                        return text
+                    case Finished(reason=reason):
+                        return reason
+                    case _:
+                        pass
+    except EngineError as error:
+        return str(error)
+    return "no ending"
+
+
+def core_of(engine: EngineProcess) -> psutil.Process:
+    """The child of the engine that has the most memory."""
+    children = psutil.Process(engine.pid).children()
+    return max(children, key=lambda child: child.memory_info().rss)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def test_a_cores_end_is_named_to_every_request_and_the_engine_comes_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as engine:
+        for number, (bring_about, says) in enumerate(
+            [(no_more_memory, "out of host memory"), (kill, "SIGKILL")]
+        ):
+            loads = [
+                asyncio.create_task(outcome(engine, f"r{number}-{n}", n + 100 * number))
+                for n in range(SESSIONS)
+            ]
+            await asyncio.sleep(0.3)
+            pid, core = engine.pid, core_of(engine)
+            bring_about(core)
+            late = asyncio.create_task(outcome(engine, f"late-{number}", 50 + number))
+            ends = await asyncio.gather(*loads, late)
+            assert all(says in end for end in ends), ends
+            await until(lambda: engine.state == "backoff", 10)
+            await until(lambda says=says: says in "".join(engine.reasons()), 10)
+            await until(lambda pid=pid: engine.state == "ready" and engine.pid != pid, START_S)
+            assert await outcome(engine, f"again-{number}", 70 + number, 4) == "length"
+            assert gone(core.pid)
+        core = core_of(engine)
+        os.kill(engine.pid or 0, signal.SIGKILL)
+        await until(lambda: gone(core.pid), 5)
+
+
+def no_more_memory(core: psutil.Process) -> None:
+    """As `ulimit -v` would: not a page more than it has."""
+    now = core.memory_info().vms
+    resource.prlimit(core.pid, resource.RLIMIT_AS, (now, now))
+
+
+def kill(core: psutil.Process) -> None:
+    core.kill()
+
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from tests.test_models_vllm_faults import core_of, running
+
+async def main():
+    async with running(Path(sys.argv[1])) as engine:
+        print(engine.pid, core_of(engine).pid, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_no_core_outlives_its_server(tmp_path: Path) -> None:
+    root = str(Path(__file__).parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    with server:
+        assert server.stdout is not None
+        engine, core = (int(part) for part in server.stdout.readline().split())
+        assert not gone(engine) and not gone(core)
+        server.kill()
+        end_s = time.monotonic() + 5
+        while time.monotonic() < end_s and not (gone(engine) and gone(core)):
+            time.sleep(0.02)
+        assert gone(engine) and gone(core)
+
+
+@pytest.mark.parametrize(
+    ("engine_args", "says"),
+    [
+        ({"kv_cache_memory_bytes": 1 << 50}, "memory"),
+        ({"max_model_len": 10**9}, "max_model_len"),
+        ({"no_such_argument": 1}, "no_such_argument"),
+    ],
+)
+async def test_a_start_that_fails_inside_vllm_says_why(
+    tmp_path: Path, engine_args: dict[str, object], says: str
+) -> None:
+    spec = spec_of(write_folder(tmp_path / "tiny", "tiny"), **engine_args)
+    engine = EngineProcess("thinker", spec, MonotonicClock())
+    with pytest.raises(EngineStartFailed, match=says):
+        await engine.start()
+    assert engine.state == "closed"

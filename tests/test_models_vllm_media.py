@@ -1,0 +1,162 @@
+"""Sound and pictures through our chat path into models on vLLM that hear or see (`make test-vllm`)."""
+# pyright: reportMissingImports=false
+
+import asyncio
+import base64
+import io
+import os
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+transformers = pytest.importorskip("transformers")
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from tests.vllm_folders import write_media_model  # noqa: E402
+from voice_agent.engine.messages import Think  # noqa: E402
+from voice_agent.engine.runtime import ThinkerOptions  # noqa: E402
+from voice_agent.errors import EngineError  # noqa: E402
+from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+ANSWER_TOKENS = 16
+RATE_HZ = 16_000
+
+
+class Rig:
+    """A vLLM engine and transformers' model over the same folder."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.reference, self.processor = write_media_model(folder, family)
+        options = {
+            "dtype": "float32",
+            "max_num_seqs": 2,
+            "enforce_eager": True,
+            "engine_args": {"seed": 0, "limit_mm_per_prompt": {"audio" if "audio" in family else "image": 2}},
+        }
+        self.model: VllmThinker = load(
+            folder, ThinkerOptions("vllm", str(folder), context_tokens=2048, extra=options)
+        )
+        self.run(self.model.warm_up("Be brief."))
+
+    def run(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, 300))
+
+    def answer(self, parts: list[dict[str, Any]]) -> str:
+        """What our path says."""
+        told = list[str]()
+        messages = [{"role": "user", "content": parts}]
+        request = Think(f"r{id(parts)}", 1, messages, max_output_tokens=ANSWER_TOKENS)
+        self.run(self.model.answer(request, lambda text, rows: bool(told.append(text))))
+        return "".join(told)
+
+    def expected(self, parts: list[dict[str, Any]], **media: Any) -> str:
+        """What transformers says to the same, the media given as they are."""
+        told = [{"role": "user", "content": parts}]
+        text = self.processor.apply_chat_template(told, tokenize=False, add_generation_prompt=True)
+        inputs = self.processor(text=text, return_tensors="pt", **media)
+        with torch.inference_mode():
+            found = self.reference.generate(
+                **inputs, do_sample=False, max_new_tokens=ANSWER_TOKENS, pad_token_id=0
+            )
+        tokens = found[0, inputs["input_ids"].shape[1] :]
+        return self.model.engine.get_tokenizer().decode(tokens, skip_special_tokens=True)
+
+    def close(self) -> None:
+        self.model.engine.shutdown()
+        self.loop.run_until_complete(asyncio.sleep(0.1))
+        self.loop.close()
+
+
+def rig_of(family: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    rig = Rig(tmp_path_factory.mktemp("model"), family)
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    yield from rig_of("qwen2-audio", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    yield from rig_of("llava", tmp_path_factory)
+
+
+def sweep(first_hz: float, seconds: float) -> np.ndarray:
+    """An upward tone, int16 [T]."""
+    t = np.arange(int(RATE_HZ * seconds)) / RATE_HZ
+    return (12_000 * np.sin(2 * np.pi * (first_hz + 200 * t) * t)).astype(np.int16)
+
+
+def sound(samples: np.ndarray) -> dict[str, Any]:
+    """As OpenAI's chat has it."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(RATE_HZ)
+        writer.writeframes(samples.tobytes())
+    data = base64.b64encode(file.getvalue()).decode()
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+def picture(pixels: np.ndarray) -> dict[str, Any]:
+    """As OpenAI's chat has it."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def test_a_sound_is_heard_as_transformers_hears_it(hearing: Rig) -> None:
+    samples = sweep(300, 1.5)
+    answer = hearing.answer([sound(samples), text(" what is this")])
+    expected = hearing.expected(
+        [{"type": "audio"}, text(" what is this")], audio=[samples / np.float32(32768)]
+    )
+    assert answer == expected
+    other = hearing.answer([sound(sweep(2000, 1.5)), text(" what is this")])
+    assert other != answer  # it is the sound that it answers to
+
+
+def test_two_sounds_keep_their_order(hearing: Rig) -> None:
+    low, high = sweep(300, 1.0), sweep(2000, 0.7)
+    answer = hearing.answer([sound(low), text(" and"), sound(high)])
+    media = [samples / np.float32(32768) for samples in (low, high)]
+    assert answer == hearing.expected([{"type": "audio"}, text(" and"), {"type": "audio"}], audio=media)
+    assert answer != hearing.answer([sound(high), text(" and"), sound(low)])
+
+
+def test_a_picture_is_seen_as_transformers_sees_it(seeing: Rig) -> None:
+    chance = np.random.default_rng(5)
+    pixels, others = chance.integers(0, 256, (2, 32, 32, 3), np.uint8)
+    answer = seeing.answer([picture(pixels), text(" what is this")])
+    parts = [{"type": "image"}, text(" what is this")]
+    assert answer == seeing.expected(parts, images=[Image.fromarray(pixels)])
+    assert answer != seeing.answer([picture(others), text(" what is this")])
+
+
+@pytest.mark.parametrize("parts", [[sound(sweep(300, 0.5))] * 3, [picture(np.zeros((32, 32, 3), np.uint8))]])
+def test_what_the_model_cannot_take_is_refused_and_the_engine_lives(
+    hearing: Rig, parts: list[dict[str, Any]]
+) -> None:
+    """One sound more than the limit; a picture for ears."""
+    with pytest.raises(EngineError) as refused:
+        hearing.answer(parts)
+    assert refused.value.code == "invalid_request"
+    assert hearing.answer([text(" still there")])
