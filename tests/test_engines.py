@@ -62,7 +62,11 @@ def on_vllm(cache: Path, model: str, **options: str) -> Config:
     ("name", "says"),
     [
         ("gone", "gone does not exist"),
-        ("model.gguf", r'is a file, and vLLM takes a folder .*; a GGUF runs with thinker.family = "llama"'),
+        ("model.gguf", r'is a file, and vLLM takes a folder: .*; a GGUF runs with thinker.family = "llama"'),
+        (
+            "gguf",
+            r'gguf holds no config.json file \(it holds m.gguf\); a GGUF runs with thinker.family = "llama"',
+        ),
         ("empty", r"empty holds no config.json file \(it holds nothing\)"),
         ("cut", r"cut holds no \*.safetensors file \(it holds config.json\)"),
     ],
@@ -72,6 +76,8 @@ def test_a_folder_that_vllm_could_not_load_is_said_before_anything_starts(
 ) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "gguf").mkdir()
+    (tmp_path / "gguf" / "m.gguf").write_bytes(b"GGUF")
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "config.json").write_text("{}")
     config = on_vllm(tmp_path, str(tmp_path / name))

@@ -117,9 +117,10 @@ async def test_a_cores_end_is_named_to_every_request_and_the_engine_comes_back(t
 
 
 def no_more_memory(core: psutil.Process) -> None:
-    """As `ulimit -v` would: not a page more than it has."""
-    now = core.memory_info().vms
-    resource.prlimit(core.pid, resource.RLIMIT_AS, (now, now))
+    """As `ulimit -v` would: not a page more than it has; on a CPU the worker is a process below the core."""
+    worker = max([core, *core.children(recursive=True)], key=lambda one: one.memory_info().rss)
+    now = worker.memory_info().vms
+    resource.prlimit(worker.pid, resource.RLIMIT_AS, (now, now))
 
 
 def kill(core: psutil.Process) -> None:

@@ -27,6 +27,7 @@ SESSIONS, AFTER_S = 32, 0.5
 ENDS = ("kill", "gpu-memory", "host-kill", "host-limit")
 HOARD = "hoard"  # a request for the bench's child, not for the model
 WANTED = {
+    "kill": "SIGKILL",
     "gpu-memory": "out of GPU memory",
     "host-kill": "want of host memory",
     "host-limit": "out of host memory",
@@ -47,9 +48,9 @@ async def crashed(
     end: str, victim: EngineProcess, other: EngineProcess, arguments: argparse.Namespace, lid: MemoryLid
 ) -> dict[str, Any]:
     """Bring one engine's core to an end while both have 32 sessions: what each of them notices."""
-    calm = [_load(engine, arguments, f"calm-{end}") for engine in (victim, other)]
-    calm_gaps = [session.longest_gap_ms for session in (await asyncio.gather(*calm))[1]]
-    loads = [asyncio.create_task(_load(engine, arguments, end)) for engine in (victim, other)]
+    both, seed, pid = (victim, other), 1000 * ENDS.index(end), victim.pid
+    calm = (await asyncio.gather(*(_load(one, arguments, f"calm-{end}", seed) for one in both)))[1]
+    loads = [asyncio.create_task(_load(one, arguments, end, seed + SESSIONS)) for one in both]
     await asyncio.sleep(AFTER_S)
     begin_ns = _clock.now_ns()
     done = await _bring_about(end, victim, lid)
@@ -57,27 +58,32 @@ async def crashed(
     failed_ms = ms_between(begin_ns, _clock.now_ns())
     if done == "host-kill":
         lid.open()
-    while victim.state != "ready":  # noqa: ASYNC110 - the engine tells nobody when it is up again
+    while victim.pid in {pid, None}:  # noqa: ASYNC110 - the engine tells nobody when it is up again
         if victim.state == "crash_loop":
             raise EngineError("; ".join(victim.reasons()))
         await asyncio.sleep(0.05)
-    again = await _answered(victim, _think(victim, arguments, f"after-{end}", 1))
+    again = await _answered(victim, _think(victim, arguments, f"after-{end}", seed + 999, tokens=1))
     served_s = ms_between(begin_ns, _clock.now_ns()) / 1000
-    beside = await loads[1]
-    errors = sorted({session.error for session in hurt if session.error})
-    return {
-        "end": done,
-        "sessions_each": SESSIONS,
-        "victim_failed": sum(bool(session.error) for session in hurt),
+    return summed_up(done, hurt, await loads[1]) | {
         "last_failure_ms": round(failed_ms, 1),
-        "errors": errors,
-        "named": bool(errors) and all(WANTED.get(done, "SIGKILL") in error for error in errors),
         "served_again_s": round(served_s, 1),
         "served_error": again.error,
+        "beside_longest_gap_ms_when_calm": _gaps(calm),
+    }
+
+
+def summed_up(end: str, hurt: list[Session], beside: list[Session]) -> dict[str, Any]:
+    """What both sides noticed; `named` when every error says what brought the end about."""
+    errors = sorted({session.error for session in hurt if session.error})
+    return {
+        "end": end,
+        "sessions_each": len(hurt),
+        "victim_failed": sum(bool(session.error) for session in hurt),
+        "errors": errors,
+        "named": bool(errors) and all(WANTED[end] in error for error in errors),
         "beside_finished": sum(not session.error for session in beside),
         "beside_errors": sorted({session.error for session in beside if session.error}),
-        "beside_longest_gap_ms": _gaps([session.longest_gap_ms for session in beside]),
-        "beside_longest_gap_ms_when_calm": _gaps(calm_gaps),
+        "beside_longest_gap_ms": _gaps(beside),
     }
 
 
@@ -90,7 +96,7 @@ async def _bring_about(end: str, victim: EngineProcess, lid: MemoryLid) -> str:
         lid.close()
         await _answered(victim, Think(f"{HOARD}-host", victim.next_epoch(), []))
     elif end == "host-limit":
-        _no_more_pages(core)
+        _no_more_pages(_largest(core))
     else:
         os.kill(core, signal.SIGKILL)
         return "kill"
@@ -102,15 +108,17 @@ def _no_more_pages(pid: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_AS, (now, now))
 
 
-async def _load(engine: EngineProcess, arguments: argparse.Namespace, name: str) -> list[Session]:
+async def _load(engine: EngineProcess, arguments: argparse.Namespace, name: str, seed: int) -> list[Session]:
     """All sessions at once, each with an answer of the longest kind."""
-    thinks = [_think(engine, arguments, f"{name}-{number}", number) for number in range(SESSIONS)]
+    tokens = arguments.context - arguments.prompt_tokens - 100
+    thinks = [_think(engine, arguments, f"{name}-{n}", seed + n, tokens) for n in range(SESSIONS)]
     return await asyncio.gather(*(_answered(engine, think) for think in thinks))
 
 
-def _think(engine: EngineProcess, arguments: argparse.Namespace, request_id: str, seed: int) -> Think:
+def _think(
+    engine: EngineProcess, arguments: argparse.Namespace, request_id: str, seed: int, tokens: int
+) -> Think:
     message = {"role": "user", "content": prompt(arguments.prompt_tokens, seed)}
-    tokens = arguments.context - arguments.prompt_tokens - 100
     return Think(request_id, engine.next_epoch(), [message], max_output_tokens=tokens)
 
 
@@ -130,16 +138,32 @@ async def _answered(engine: EngineProcess, request: Think) -> Session:
     return session
 
 
-def _gaps(found: list[float]) -> dict[str, float]:
+def _gaps(sessions: list[Session]) -> dict[str, float]:
+    found = [session.longest_gap_ms for session in sessions]
     return {"p50": round(nearest_rank(found, 50), 1), "max": round(max(found), 1)}
 
 
 def _core_of(engine_pid: int) -> int:
     """The process of vLLM's engine core: the child of the engine that has the most memory."""
+    return max(_children(engine_pid).items(), key=lambda child: child[1])[0]
+
+
+def _largest(pid: int) -> int:
+    """Of a process and all that came from it: on a CPU vLLM's worker is a process of its own, below the core."""
+    family, known = {pid: 0}, [pid]
+    while known:
+        found = _children(known.pop())
+        family |= found
+        known += found
+    return max(family, key=lambda member: family[member])
+
+
+def _children(parent: int) -> dict[int, int]:
+    """Their resident pages by process."""
     children: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == engine_pid:  # proc(5): state, ppid, ..., rss as the 22nd behind the name
+            if int(fields[1]) == parent:  # proc(5): state, ppid, ..., rss as the 22nd behind the name
                 children[int(path.parent.name)] = int(fields[21])
-    return max(children, key=lambda pid: children[pid])
+    return children

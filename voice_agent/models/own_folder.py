@@ -37,15 +37,21 @@ def check_hugging_face(path: Path, *, weights: bool = True) -> Path:
     """Return a language model's folder as Hugging Face's libraries read it; WeightsError that says what it lacks."""
     if not path.exists():
         raise WeightsError(f"thinker model: {path} does not exist")
+    hint = (
+        '; a GGUF runs with thinker.family = "llama"'
+        if path.suffix == ".gguf" or any(path.glob("*.gguf"))
+        else ""
+    )
     if path.is_file():
         raise WeightsError(
-            f"thinker model: {path} is a file, and vLLM takes a folder with config.json, *.safetensors and a tokenizer"
-            + ('; a GGUF runs with thinker.family = "llama"' if path.suffix == ".gguf" else "")
+            f"thinker model: {path} is a file, and vLLM takes a folder: config.json, *.safetensors, a tokenizer{hint}"
         )
     wanted = ["config.json", *(["*.safetensors"] if weights and not any(path.glob("*.bin")) else [])]
     for pattern in wanted:
         if not any(path.glob(pattern)):
-            raise WeightsError(f"thinker model: {path} holds no {pattern} file (it holds {_held(path)})")
+            raise WeightsError(
+                f"thinker model: {path} holds no {pattern} file (it holds {_held(path)}){hint}"
+            )
     return path
 
 

@@ -143,7 +143,12 @@ def _schema_of(tool: dict[str, Any]) -> dict[str, Any]:
     function: dict[str, Any] = tool.get("function", tool)
     arguments = function.get("parameters") or {"type": "object"}
     properties = {"name": {"const": function.get("name")}, "arguments": arguments}
-    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["name", "arguments"],
+        "additionalProperties": False,  # else a model may go on and on with keys that nobody reads
+    }
 
 
 def _unfenced(text: str) -> str:

@@ -107,11 +107,13 @@ class Core:
 
     def how_it_ended(self) -> str:
         """Once requests fail because it is gone."""
+        kills = oom_kills()
         if killed := [-code for code in self._exit_codes() if code < 0]:
-            return f"vLLM's engine core {how_killed(killed[0], self._kills, oom_kills())}"
-        if words := self._words.safe():
-            return f"vLLM's engine core ended: {words}"
-        return "vLLM's engine core ended; its own messages stand above"
+            return f"vLLM's engine core {how_killed(killed[0], self._kills, kills)}"
+        words = self._words.safe()
+        if not words.startswith("out of") and self._kills is not None and (kills or 0) > self._kills:
+            return "vLLM's engine core ended: one of its workers was killed, by the kernel for want of host memory"
+        return f"vLLM's engine core ended{words and ': '}{words or '; its own messages stand above'}"
 
     def _told(self, error: RuntimeError) -> str:
         """vLLM's own sentence, which has exit codes in it; a core that was killed could not say more."""
