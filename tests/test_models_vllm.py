@@ -72,7 +72,7 @@ class Rig:
         self.loop = asyncio.new_event_loop()
         self.reference = write_model(folder, family)
         self.reader = Reader(self.reference.lm_head.in_features)
-        options = {
+        options: dict[str, Any] = {
             "dtype": "float32",
             "max_num_seqs": 4,
             "enforce_eager": True,

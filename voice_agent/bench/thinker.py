@@ -95,7 +95,8 @@ async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> Non
                 tell(f"{subject}: {sessions} sessions: {json.dumps(levels[str(sessions)])}")
             if not arguments.together:
                 await engine.close()
-        for end in arguments.crash if lid else ():
+        for end in arguments.crash:
+            assert lid is not None, "there is one where something crashes"
             found = await crashed(end, engines[0], engines[1], arguments, lid)
             report.setdefault("crashes", []).append(found)
             tell(f"{end}: {json.dumps(found)}")
