@@ -28,7 +28,8 @@ class ChatPrompt:
 
     def __init__(self, tokenizer: Any, processor: Any = None) -> None:
         self._tokenizer = tokenizer
-        self.fast = getattr(tokenizer, "backend_tokenizer", None)  # tokenizers.Tokenizer, if the model has one
+        # a tokenizers.Tokenizer, if the model has one
+        self.fast = getattr(tokenizer, "backend_tokenizer", None)
         self._reads_only = processor is None
         # a model with ears and eyes may keep its template with them
         self._template_of = processor if getattr(processor, "chat_template", None) else tokenizer
@@ -41,6 +42,7 @@ class ChatPrompt:
     def of(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
         """`prompt_token_ids`, and `multi_modal_data` if there is any. Raises EngineError (invalid_request)."""
         text, media = self.text(messages, tools)
+        self.take(media)
         prompt: dict[str, Any] = {"prompt_token_ids": self.encode(text)}
         if media:
             prompt["multi_modal_data"] = media
@@ -54,8 +56,6 @@ class ChatPrompt:
         """What the template makes of it, and the media in order. Raises EngineError (invalid_request)."""
         media: dict[str, list[Any]] = {}
         told = [_told(message, media) for message in messages]
-        if media and self._reads_only:
-            raise _refused(f"this model takes text alone: it has no use for {' and '.join(sorted(media))}")
         try:
             text = self._template_of.apply_chat_template(
                 told, tools=tools or None, tokenize=False, add_generation_prompt=True
@@ -63,6 +63,11 @@ class ChatPrompt:
         except Exception as error:  # noqa: BLE001 - a template is foreign code: jinja's errors and any other
             raise _refused(f"the model's chat template refuses the conversation: {error}") from error
         return text, media
+
+    def take(self, media: dict[str, list[Any]]) -> None:
+        """Raises EngineError (invalid_request) if the model has no use for such media."""
+        if media and self._reads_only:
+            raise _refused(f"this model takes text alone: it has no use for {' and '.join(sorted(media))}")
 
     def encode(self, text: str) -> list[int]:
         """A text's tokens, nothing added."""

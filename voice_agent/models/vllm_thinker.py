@@ -126,6 +126,7 @@ class VllmThinker:
 
     async def _prompt(self, request: Think) -> dict[str, Any]:
         text, media = self.prompt.text(request.messages, offered_tools(request))
+        self.prompt.take(media)
         tokens = await self._tokens.of(text) if self._tokens else self.prompt.encode(text)
         return vllm_versions.prompt(tokens, media)
 
