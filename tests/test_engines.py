@@ -97,7 +97,7 @@ async def test_a_thinker_on_vllm_is_planned_by_its_folder_or_by_what_is_said_of_
 ) -> None:
     gpu = Gpu(0, f"GPU-{tmp_path.name}", "NVIDIA H200", 150 * GB, 149 * GB)
     monkeypatch.setattr("voice_agent.engines.place", partial(place, find=lambda: [gpu]))
-    model = str(model_folder(tmp_path / "llm")) if folder else "Qwen/Qwen3-8B"
+    model = str(model_folder(tmp_path / "llm")) if folder else "Qwen/Qwen3-32B"
     config = on_vllm(tmp_path, model)
     placed = load_config(environment={}, flags={"engines": {"thinker": {"devices": [0]}}})
     object.__setattr__(config, "engines", placed.engines)

@@ -16,8 +16,13 @@ H200 = Gpu(0, f"GPU-cascade-{os.getpid()}", "NVIDIA H200", 150_754_820_096, 150 
 SCRIPTED = {"recognizer": {"family": "scripted", "model": ""}}
 
 
-def example(name: str) -> Config:
-    return load_config(EXAMPLES / name, environment={}, flags=SCRIPTED)
+def example(name: str, folder: Path) -> Config:
+    """As it stands, with its folder of a model without weights where a test may write."""
+    config = load_config(EXAMPLES / name, environment={}, flags=SCRIPTED)
+    if not Path(config.thinker.model).is_absolute():
+        return config
+    (folder / "config.json").write_text("{}")
+    return load_config(EXAMPLES / name, environment={}, flags=SCRIPTED | {"thinker": {"model": str(folder)}})
 
 
 def placed(config: Config, lines: list[str], gpu: Gpu = H200) -> Placing:
@@ -26,7 +31,7 @@ def placed(config: Config, lines: list[str], gpu: Gpu = H200) -> Placing:
 
 @pytest.mark.parametrize("name", ["gpu.toml", "gpu-dummy.toml"])
 def test_both_engines_of_an_example_fit_one_card(name: str, tmp_path: Path) -> None:
-    config, lines = example(name), list[str]()
+    config, lines = example(name, tmp_path), list[str]()
     store = store_of(config)
     placing = placed(config, lines)
     try:
@@ -49,10 +54,10 @@ def test_both_engines_of_an_example_fit_one_card(name: str, tmp_path: Path) -> N
     assert any(line.startswith("  thinker: KV cache") for line in lines)
 
 
-def test_a_smaller_card_takes_fewer_slots_and_is_refused_as_it_is() -> None:
+def test_a_smaller_card_takes_fewer_slots_and_is_refused_as_it_is(tmp_path: Path) -> None:
     small = Gpu(0, H200.uuid, "NVIDIA L40S", 48 * GB, 47 * GB)
     with pytest.raises(MemoryPlanError, match=r"engines.speech.work_gb \(28.0 GB\)"):
-        placed(example("gpu.toml"), [], small)
+        placed(example("gpu.toml", tmp_path), [], small)
     flags = SCRIPTED | {"engines": {"speech": {"work_gb": 10.0}}}
     placed(load_config(EXAMPLES / "gpu.toml", environment={}, flags=flags), [], small).close()
 

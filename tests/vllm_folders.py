@@ -8,7 +8,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from voice_agent.bench.thinker_models import CONTROL, write_tokenizer
+from voice_agent.bench.thinker_models import CONTROL, Chat, write_tokenizer
 
 VOCABULARY = 8192
 HEAD_SCALE = 40.0  # logits so far apart that rounding never changes the greedy choice
