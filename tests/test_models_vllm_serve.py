@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("vllm")
-from tests.vllm_folders import write_model  # noqa: E402
+from tests.vllm_folders import VOCABULARY, write_model  # noqa: E402
 from voice_agent.audio import PcmChunk  # noqa: E402
 from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
+from voice_agent.bench.thinker_models import write_tokenizer  # noqa: E402
 from voice_agent.clock import MonotonicClock  # noqa: E402
 from voice_agent.config import load_config  # noqa: E402
 from voice_agent.engine.messages import Speak, Think, ToolCall  # noqa: E402
@@ -48,6 +49,7 @@ async def test_every_clause_reaches_the_talker_with_the_states_it_was_written_fr
     os.environ.update(with_plugin())
     sys.path.extend(path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path)
     write_model(tmp_path / "model", "qwen3")
+    write_tokenizer(tmp_path / "model", VOCABULARY, spoken=True)  # letters without a space are not spoken
     options = {"dtype": "float32", "max_num_seqs": 4, "enforce_eager": True, "ignore_eos": True}
     config = load_config(
         environment={},
