@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -115,6 +116,15 @@ async def test_with_keys_a_right_bearer_is_needed_from_anywhere(
             assert response.headers["www-authenticate"] == "Bearer"
         assert (await client.get("/")).status_code == 200
         assert "key-" not in caplog.text and "key-" not in response.text
+
+
+@pytest.mark.parametrize(("key", "status"), [("key-one", 201), ("key-two", 401), ("", 401)])
+async def test_a_key_may_be_configured_by_its_digest_alone(key: str, status: int) -> None:
+    digest = f"sha256:{sha256(b'key-one').hexdigest()}"
+    async with client_of(Access(keys=(digest,))) as client:
+        for given in (key, digest if key != "key-one" else key):
+            response = await client.post(CALLS, headers={"authorization": f"Bearer {given}"})
+            assert response.status_code == status
 
 
 @pytest.mark.parametrize(

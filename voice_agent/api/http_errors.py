@@ -47,7 +47,11 @@ ASKERS_FAULT = {  # what an engine refuses because of the request: asking again 
     "unknown_voice",
     "unsupported_language",
 }
-STATUS = {"model_not_found": 404}  # of refusals that are not 400
+STATUS = {  # of refusals that are not 400
+    "model_not_found": 404,
+    "resume_token_unknown": 404,
+    "resume_cursor_unknown": 404,
+}
 
 
 def exception_handlers() -> dict[Any, ExceptionHandler]:
