@@ -1,0 +1,114 @@
+"""The stock @openai/agents-realtime over WebRTC in headless Chromium, against the running server.
+
+Its page is put beside the server's own by the browser; the client comes as its package ships it, behind an import map.
+"""
+
+import base64
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+
+from tests.browser_rig import LISTEN, PERSON, launch, spoken
+from tests.live_server import LiveServer
+from tests.realtime_server import HEARD, realtime_server
+
+pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.weights]
+CLIENTS = Path(__file__).parent / "clients"
+STORY = "Once upon a time an old sailor lived alone near the harbour and painted little wooden boats every evening."
+KEY = "a-real-key"
+PACKAGE = "./node_modules/@openai/agents-realtime/dist/bundle/openai-realtime-agents.mjs"
+HTML = f"""<!doctype html>
+<meta charset="utf-8">
+<title>A stock client</title>
+<script type="importmap">{{"imports": {{"@openai/agents-realtime": "{PACKAGE}"}}}}</script>
+<audio id="speaker" autoplay></audio>
+<script type="module" src="./agents_browser.mjs"></script>
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
+    with realtime_server(tmp_path_factory.mktemp("browser"), f'api_keys = ["{KEY}"]\n') as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    if not (CLIENTS / "node_modules").is_dir():
+        pytest.fail("the clients are not installed: run `make clients`")
+    with sync_playwright() as playwright:
+        running = launch(playwright)
+        yield running
+        running.close()
+
+
+@contextmanager
+def client_page(browser: Browser, server: LiveServer) -> Generator[Page]:
+    """A page with the client loaded; nothing red may have been printed."""
+    context = browser.new_context(permissions=["microphone"])
+    page, problems = context.new_page(), list[str]()
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.add_init_script(f"({PERSON})(); window.listen = {LISTEN};")
+    page.route(f"{server.url}/clients/**", from_disk)
+    page.goto(f"{server.url}/clients/page.html")
+    page.wait_for_function("window.isInterrupted")
+    yield page
+    assert problems == []
+    context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: LiveServer) -> Generator[Page]:
+    with client_page(browser, server) as page:
+        yield page
+
+
+def from_disk(route: Route) -> None:
+    path = urlsplit(route.request.url).path.removeprefix("/clients/")
+    if path == "page.html":
+        route.fulfill(body=HTML, content_type="text/html")
+    else:
+        route.fulfill(path=CLIENTS / path, content_type="text/javascript")
+
+
+def secret(server: LiveServer) -> str:
+    """What an application's own server hands to its page."""
+    asked = {"session": {"type": "realtime", "model": "voice-agent"}}
+    headers = {"authorization": f"Bearer {KEY}"}
+    minted = httpx.post(f"{server.url}/v1/realtime/client_secrets", json=asked, headers=headers).json()
+    assert minted["value"].startswith("ek_")
+    return minted["value"]
+
+
+def coded(text: str) -> str:
+    return base64.b64encode(spoken(200, text, 1500).astype("<i2").tobytes()).decode()
+
+
+def test_a_tool_is_called_once_and_its_result_is_spoken(server: LiveServer, page: Page) -> None:
+    url = f"{server.url}/v1/realtime/calls"
+    seen: dict[str, Any] = page.evaluate("([url, key]) => window.callsATool(url, key)", [url, secret(server)])
+    assert seen["calls"] == ["KST"] and seen["errors"] == [] and seen["demoted"] == []
+    assert "error" not in seen["types"] and seen["callId"].startswith("rtc_")
+    assert seen["history"] == ["user", "assistant", "function_call", "assistant"]
+
+
+def test_an_interruption_leaves_what_was_heard(server: LiveServer, page: Page) -> None:
+    url = f"{server.url}/v1/realtime/calls"
+    question, interruption = coded(HEARD), coded("Stop it, please, I have heard enough of this.")
+    seen: dict[str, Any] = page.evaluate(
+        "([...all]) => window.isInterrupted(...all)", [url, secret(server), STORY, question, interruption]
+    )
+    assert seen["errors"] == [] and seen["demoted"] == [] and "error" not in seen["types"]
+    assert seen["interrupted"] >= 1 and "output_audio_buffer.cleared" in seen["types"]
+    assert "response.output_audio.delta" not in seen["types"]
+    assert HEARD in str(seen["history"][0])
+    cut = seen["recited"][1]
+    assert cut["role"] == "assistant" and cut["content"] != STORY and STORY.startswith(cut["content"])
+    assert [item["role"] for item in seen["history"]] == ["user", "assistant", "user", "assistant"]
