@@ -25,7 +25,7 @@ KEY = "a-real-key"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
     extra = f'api_keys = ["{KEY}"]\n'
     with realtime_server(
-        tmp_path_factory.mktemp("resume"), extra, environment={"VOICE_AGENT_SESSION_RESUME_S": "3"}
+        tmp_path_factory.mktemp("resume"), extra, environment={"VOICE_AGENT_SESSION_RESUME_S": "6"}
     ) as running:
         yield running
 
@@ -77,7 +77,7 @@ async def test_a_reply_goes_on_over_three_connections_and_nothing_is_missed_or_r
         line = Line(first)
         created = await line.until("session.created")
         token = created["resume"]["token"]
-        assert created["resume"]["window_s"] == 3
+        assert created["resume"]["window_s"] == 6
         async with to(server, f"call_id={created['session']['id']}") as beside:
             witness = Line(beside)
             assert "resume" not in await witness.until("session.created")
@@ -111,7 +111,7 @@ async def test_a_question_that_was_cut_by_the_loss_is_heard_whole(server: LiveSe
         {"type": "input_audio_buffer.append", "audio": b64encode(pcm[at : at + 4800]).decode()}
         for at in range(0, len(pcm), 4800)
     ]
-    detection: dict[str, Any] = {"input": {"turn_detection": None, "transcription": {"model": "m"}}}
+    detection: dict[str, Any] = {"input": {"turn_detection": None, "transcription": {"model": "whisper-1"}}}
     events = [session("say Yes.", audio=detection), *appends, {"type": "input_audio_buffer.commit"}]
     async with to(server, "resumable=true") as first:
         line = Line(first)
@@ -152,10 +152,9 @@ async def test_who_is_too_late_or_wrong_is_told_so(server: LiveServer) -> None:
     call = f"{server.url}/v1/realtime/calls/{created['session']['id']}/timeline"
     headers = {"authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(headers=headers) as http:
-        assert (await http.get(call)).json()["end_reason"] == ""
-        for _ in range(50):
+        for _ in range(150):
             await asyncio.sleep(0.1)
-            if (await http.get(call)).json()["end_reason"]:
+            if (await http.get(call)).json()["end_reason"] == "client gone":
                 break
     status, error = await refusal(server, f"resume={token}&after={created['event_id']}")
     assert (status, error["code"]) == (404, "resume_token_unknown")

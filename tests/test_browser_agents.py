@@ -58,7 +58,7 @@ def client_page(browser: Browser, server: LiveServer) -> Generator[Page]:
     page.add_init_script(f"({PERSON})(); window.listen = {LISTEN};")
     page.route(f"{server.url}/clients/**", from_disk)
     page.goto(f"{server.url}/clients/page.html")
-    page.wait_for_function("window.isInterrupted")
+    page.wait_for_function("() => Boolean(window.isInterrupted)")
     yield page
     assert problems == []
     context.close()
