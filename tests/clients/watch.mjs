@@ -1,8 +1,10 @@
 // What a session of @openai/agents-realtime saw. An event that its own parser does not know is passed on under "*" and
 // nowhere else: `demoted` are the types of those. Runs on Node and in a browser.
+let last;
+
 export function watched(session) {
-  const seen = { types: [], errors: [], raw: [], demoted: () => demoted(seen) };
-  seen.parsed = {};
+  const seen = { types: [], errors: [], raw: [], parsed: {}, demoted: () => demoted(seen) };
+  last = seen;
   session.transport.on("*", (event) => {
     if (event.type !== "error" && !(event.type in seen.parsed)) {
       seen.parsed[event.type] = 0;
@@ -25,7 +27,7 @@ export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export async function until(what, test) {
   const end = Date.now() + 40_000;
   while (!test()) {
-    if (Date.now() > end) throw new Error(`it never came: ${what}`);
+    if (Date.now() > end) throw new Error(`it never came: ${what}; there were ${last.types} ${last.errors}`);
     await sleep(10);
   }
 }
