@@ -92,7 +92,7 @@ INPUT: Any = {
 async def test_a_session_for_transcription_writes_down_and_answers_nothing(
     server: LiveServer, speech: Samples
 ) -> None:
-    intent = {"extra_query": {"intent": "transcription", "model": "gpt-4o-transcribe"}}
+    intent: Any = {"extra_query": {"intent": "transcription", "model": "gpt-4o-transcribe"}}
     async with transcribing(server, **intent) as talk:
         assert talk.events[0].session.type == "transcription"
         await talk.connection.session.update(session={"type": "transcription", "audio": {"input": INPUT}})

@@ -44,8 +44,8 @@ def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-def kind(name: str, **fields: Any) -> st.SearchStrategy[Json]:
-    return st.fixed_dictionaries({"type": st.just(name), **fields})
+def kind(which: str, /, **fields: Any) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({"type": st.just(which), **fields})
 
 
 sounds = st.builds(sound, st.integers(0, 9), st.sampled_from([0, 10, 120, 400, 1500]))
@@ -206,7 +206,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
     max_examples=EXAMPLES,
     phases=(Phase.generate, Phase.shrink),
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
 )
 @given(walks)
 def test_any_events_in_any_order(server: LiveServer, walk: list[tuple[Json, float]]) -> None:
