@@ -26,8 +26,6 @@ window.callsATool = async (url, apiKey) => {
 
 window.isInterrupted = async (url, apiKey, story, question, interruption) => {
   const { session, seen } = await opened(url, apiKey, `say ${story}`, []);
-  let interrupted = 0;
-  session.on("audio_interrupted", () => interrupted++);
   window.listen();
   await window.speak(question);
   await until("sound", () => seen.types.includes("output_audio_buffer.started"));
@@ -38,7 +36,7 @@ window.isInterrupted = async (url, apiKey, story, question, interruption) => {
   const history = session.history.map((item) => ({ role: item.role, content: item.content }));
   session.close();
   const types = [...new Set(seen.types)];
-  return { interrupted, history, recited: told, errors: seen.errors, demoted: seen.demoted(), types };
+  return { history, recited: told, errors: seen.errors, demoted: seen.demoted(), types };
 };
 
 window.isAnswered = async (url, apiKey, question) => {
