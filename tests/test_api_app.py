@@ -15,6 +15,9 @@ from voice_agent import __version__
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.page import find_page
+from voice_agent.api.resume import Resumables
+from voice_agent.api.websocket import LiveCall, SocketRequest, create_websocket_routes
+from voice_agent.clock import ManualClock
 from voice_agent.errors import ConfigError
 
 CALLS = "/v1/realtime/calls"
@@ -54,6 +57,24 @@ async def test_alive_from_the_start_ready_once_warm() -> None:
         assert response.headers["retry-after"]
         reasons.clear()
         assert (await client.get("/readyz")).json() == {"status": "ready"}
+
+
+class NoCalls:
+    async def open(self, request: SocketRequest) -> LiveCall:
+        raise AssertionError(request)
+
+    def find(self, call_id: str) -> LiveCall:
+        raise AssertionError(call_id)
+
+
+async def test_the_socket_asked_for_without_an_upgrade_says_what_is_missing() -> None:
+    routes = create_websocket_routes(NoCalls(), "voice-agent", Resumables[LiveCall](ManualClock()))
+    transport = httpx.ASGITransport(create_app(AppParts(routes, lambda: [], "voice-agent")))
+    async with httpx.AsyncClient(transport=transport, base_url=OURS) as client:
+        response = await client.get("/v1/realtime?model=voice-agent")
+    assert response.status_code == 426 and response.headers["upgrade"] == "websocket"
+    error = response.json()["error"]
+    assert error["code"] == "upgrade_required" and "Upgrade: websocket" in error["message"]
 
 
 async def test_version_and_models() -> None:

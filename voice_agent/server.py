@@ -34,7 +34,7 @@ from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
 from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.resume import Resumables
-from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_route
+from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_routes
 from voice_agent.audio import AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
@@ -282,7 +282,7 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
         routes=[
             *create_secret_routes(known, agent.describe_session),
             *create_signaling_routes(registry, ice_servers(config)),
-            create_websocket_route(SocketCalls(agent, registry), model_name, resumables),
+            *create_websocket_routes(SocketCalls(agent, registry), model_name, resumables),
             *agent.request_routes(),
         ],
         readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],

@@ -36,6 +36,7 @@ CODES = {
     405: "method_not_allowed",
     413: "request_too_large",
     415: "unsupported_media_type",
+    426: "upgrade_required",
 }
 UNAVAILABLE_RETRY_S = 5
 HUNG_UP = 499  # nginx's word for a client that is gone

@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -85,10 +88,12 @@ class Calls(Protocol):
         ...
 
 
-def create_websocket_route(calls: Calls, model_name: str, resumables: Resumables[LiveCall]) -> BaseRoute:
+def create_websocket_routes(
+    calls: Calls, model_name: str, resumables: Resumables[LiveCall]
+) -> list[BaseRoute]:
     """The one endpoint; `resumables` are the calls that a lost client may come back to."""
     endpoint = _Endpoint(calls, model_name, resumables)
-    return WebSocketRoute(PATH, endpoint.serve)
+    return [WebSocketRoute(PATH, endpoint.serve), Route(PATH, _upgrade_required)]
 
 
 class SocketChannel:
@@ -264,6 +269,12 @@ class _Endpoint:
             await channel.close(TRY_AGAIN_LATER, "The client does not read.")
         else:
             await channel.close(NORMAL, "The call is over.")
+
+
+async def _upgrade_required(request: Request) -> Response:
+    """Plain HTTP, as from a proxy that drops the upgrade; RFC 9110 section 15.5.22."""
+    message = f"{PATH} is a WebSocket: ask for it with `Connection: Upgrade` and `Upgrade: websocket`."
+    raise HTTPException(426, message, {"upgrade": "websocket", "connection": "upgrade"})
 
 
 def _closing(call: LiveCall) -> tuple[int, str]:
