@@ -24,19 +24,24 @@ window.callsATool = async (url, apiKey) => {
   return { callId, calls, history, errors: seen.errors, demoted: seen.demoted(), types: [...new Set(seen.types)] };
 };
 
+// `heardSound` keeps only what had sounded when the truncation came.
 window.isInterrupted = async (url, apiKey, story, question, interruption) => {
-  const { session, seen } = await opened(url, apiKey, `say ${story}`, []);
+  const { session, seen } = await opened(url, apiKey, `slowly ${story}`, []);
+  let heard;
+  session.transport.on("conversation.item.truncated", () => (heard ??= window.heardSound.length));
   window.listen();
   await window.speak(question);
   await until("sound", () => seen.types.includes("output_audio_buffer.started"));
   await window.speak(interruption);
   await until("the truncation", () => seen.types.includes("conversation.item.truncated"));
   await until("the second answer", () => times(seen, "response.done") >= 2);
-  const told = await recited(session, seen);
-  const history = session.history.map((item) => ({ role: item.role, content: item.content }));
+  const history = session.history.map(({ role, status, content }) => ({ role, status, content }));
+  const told = await recited(session, seen); // its own item is kept in the client's history
   session.close();
+  window.heardSound.length = heard;
+  const raw = seen.raw.filter((event) => ["response.done", "conversation.item.truncated"].includes(event.type));
   const types = [...new Set(seen.types)];
-  return { history, recited: told, errors: seen.errors, demoted: seen.demoted(), types };
+  return { history, recited: told, raw, errors: seen.errors, demoted: seen.demoted(), types };
 };
 
 window.isAnswered = async (url, apiKey, question) => {
