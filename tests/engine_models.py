@@ -41,6 +41,9 @@ class Ears:
     def align(self, samples: Samples, text: str, language: str) -> list[HeardWord]:
         return [HeardWord(text, 0.0, len(samples) / 16_000)]
 
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
 
 class Script:
     """Commands in the last user message: say, forever, stall, tool, raise, hoard, devour, break, family..."""

@@ -79,11 +79,14 @@ def thinking() -> Generator[ScriptedThinker]:
 
 
 @contextmanager
-def realtime_server(folder: Path, extra: str = "") -> Generator[LiveServer]:
+def realtime_server(
+    folder: Path, extra: str = "", environment: dict[str, str] | None = None
+) -> Generator[LiveServer]:
     """The server in front of that Thinker; `extra` is more TOML."""
     with thinking() as thinker:
         config = config_file(folder, TOML.format(url=thinker.url) + extra)
-        with live_server("--config", str(config), "--log-level", "info") as server:
+        arguments = ("--config", str(config), "--log-level", "info")
+        with live_server(*arguments, environment=environment) as server:
             yield server
         assert not thinker.problems, thinker.problems
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,9 @@ from voice_agent import __version__
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.page import find_page
+from voice_agent.api.resume import Resumables
+from voice_agent.api.websocket import LiveCall, SocketRequest, create_websocket_routes
+from voice_agent.clock import ManualClock
 from voice_agent.errors import ConfigError
 
 CALLS = "/v1/realtime/calls"
@@ -53,6 +57,24 @@ async def test_alive_from_the_start_ready_once_warm() -> None:
         assert response.headers["retry-after"]
         reasons.clear()
         assert (await client.get("/readyz")).json() == {"status": "ready"}
+
+
+class NoCalls:
+    async def open(self, request: SocketRequest) -> LiveCall:
+        raise AssertionError(request)
+
+    def find(self, call_id: str) -> LiveCall:
+        raise AssertionError(call_id)
+
+
+async def test_the_socket_asked_for_without_an_upgrade_says_what_is_missing() -> None:
+    routes = create_websocket_routes(NoCalls(), "voice-agent", Resumables[LiveCall](ManualClock()))
+    transport = httpx.ASGITransport(create_app(AppParts(routes, lambda: [], "voice-agent")))
+    async with httpx.AsyncClient(transport=transport, base_url=OURS) as client:
+        response = await client.get("/v1/realtime?model=voice-agent")
+    assert response.status_code == 426 and response.headers["upgrade"] == "websocket"
+    error = response.json()["error"]
+    assert error["code"] == "upgrade_required" and "Upgrade: websocket" in error["message"]
 
 
 async def test_version_and_models() -> None:
@@ -115,6 +137,15 @@ async def test_with_keys_a_right_bearer_is_needed_from_anywhere(
             assert response.headers["www-authenticate"] == "Bearer"
         assert (await client.get("/")).status_code == 200
         assert "key-" not in caplog.text and "key-" not in response.text
+
+
+@pytest.mark.parametrize(("key", "status"), [("key-one", 201), ("key-two", 401), ("", 401)])
+async def test_a_key_may_be_configured_by_its_digest_alone(key: str, status: int) -> None:
+    digest = f"sha256:{sha256(b'key-one').hexdigest()}"
+    async with client_of(Access(keys=(digest,))) as client:
+        for given in (key, digest if key != "key-one" else key):
+            response = await client.post(CALLS, headers={"authorization": f"Bearer {given}"})
+            assert response.status_code == status
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,8 @@ ITEMS: list[
     (message("user", {"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}), "a\nb", None),
     (message("user"), "", None),
     (message("user", {"type": "input_audio", "transcript": "said"}), "said", None),
-    (message("user", {"type": "input_audio", "audio": "AAAA"}), None, "item.content[0].transcript"),
+    (message("user", {"type": "input_audio", "audio": "AAAA"}), None, "item.content[0].audio"),
+    (message("user", {"type": "input_audio", "audio": None}), None, "item.content[0].audio"),
     (message("user", {"type": "input_image", "image_url": PNG}), "", None),
     (message("user", {"type": "input_image", "image_url": JPEG, "detail": "low"}), "", None),
     (

@@ -48,8 +48,9 @@ def test_a_tool_and_an_interruption_without_an_error(server: LiveServer, tmp_pat
     called = seen["tool"]
     assert called["calls"] == ["KST"] and called["errors"] == []
     assert called["history"] == ["user", "assistant", "function_call", "assistant"]
-    assert "generic" not in called["types"] and "error" not in called["types"]
+    assert called["demoted"] == [] and "error" not in called["types"]
     stopped = seen["interruption"]
+    assert stopped["demoted"] == []
     assert stopped["errors"] == [] and stopped["interrupted"] >= 1 and stopped["bytes"] > 48_000
     assert HEARD in json.dumps(stopped["history"][0])
     cut = stopped["recited"][1]

@@ -110,6 +110,10 @@ def test_secrets_are_not_printed() -> None:
         ("[turn]\nlongest_ms = 90000", "turn.longest_ms"),
         ("[session]\nconnect_timeout_s = -1.0", "session.connect_timeout_s"),
         ("[server]\ndrain_s = -1.0", "server.drain_s"),
+        ('[server]\napi_keys = ["k", "sha256:abc"]', r"server.api_keys\[1\]: 'sha256:' wants 64 hex digits"),
+        ('[recognizer]\nlanguage = "english"', "recognizer.language: 'english' is no language tag"),
+        ('[recognizer]\nfamily = "piper"', "recognizer.family: 'piper' is none of whisper, scripted"),
+        ('[talker]\nfamily = "piperr"', "talker.family: .* did you mean 'piper'"),
     ],
 )
 def test_values_that_cannot_be_are_refused_by_name(tmp_path: Path, text: str, field: str) -> None:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +110,42 @@ async def test_a_thinker_on_vllm_is_planned_by_its_folder_or_by_what_is_said_of_
     else:
         with pytest.raises(ConfigError, match="engines.thinker.weights_gb: the weights are not here"):
             await engines.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (
+            {"thinker": {"model": "whisper-tiny.en"}},
+            "thinker.model: .* for recognizer, not for thinker; .*smollm2",
+        ),
+        ({"recognizer": {"model": "piper-joe"}}, "recognizer.model: .* for talker, .* whisper-base"),
+        ({"talker": {"model": "silero-vad"}}, "talker.model: .* for vad, not for talker; .* piper-joe"),
+        (
+            {"talker": {"model": "kokoro-82m"}},
+            "talker.family: 'kokoro-82m' is of family 'kokoro', not 'piper'",
+        ),
+        (
+            {"recognizer": {"language": "ko"}},
+            "recognizer.language: .* hears English only, not 'ko'; whisper-base",
+        ),
+    ],
+)
+def test_a_model_in_the_wrong_place_is_refused_before_anything_is_fetched(
+    flags: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        model_names(load_config(environment={}, flags=flags))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"recognizer": {"language": "en-US"}},
+        {"recognizer": {"model": "whisper-base", "language": "ko"}},
+        {"talker": {"model": "kokoro-82m", "family": "kokoro"}},
+        {"thinker": {"model": "whisper-tiny.en", "url": "http://x/v1"}},
+    ],
+)
+def test_a_model_in_its_place_is_named(flags: dict[str, Any]) -> None:
+    assert model_names(load_config(environment={}, flags=flags))

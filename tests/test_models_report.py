@@ -54,6 +54,13 @@ def test_the_table_tells_a_cut_file_from_a_missing_one_and_survives_a_wrong_own_
     assert "WRONG: smart-turn: your own copy" in text
 
 
+def test_the_table_of_a_configuration_names_its_own_models_and_the_flags_that_fetch_them(tmp_path: Path):
+    text = describe(Store(tmp_path), "cpu", ["silero-vad", "whisper-base"], " --config a.toml")
+    assert "This configuration (profile cpu):" in text
+    assert text.index("whisper-base") < text.index("Also known:") < text.index("whisper-tiny.en")
+    assert text.endswith("voice-agent models pull --config a.toml\n")
+
+
 def test_the_table_of_a_profile_without_models_says_so(tmp_path: Path):
     assert "Profile scripted needs no weights." in describe(Store(tmp_path), "scripted")
 

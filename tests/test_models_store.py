@@ -390,7 +390,7 @@ def test_a_verified_file_is_not_read_again(shelf: Shelf, cache: Path, monkeypatc
 
 
 def test_a_missing_file_is_named_with_the_command_that_fetches_it(shelf: Shelf, cache: Path):
-    with pytest.raises(WeightsError, match=r"tiny: tiny\.gguf is missing .*voice-agent models pull"):
+    with pytest.raises(WeightsError, match=r"tiny: tiny\.gguf is missing .*voice-agent models pull tiny"):
         Store(cache).folder_of("tiny")
 
 

@@ -1,5 +1,6 @@
 """What a newcomer does: the self test without a network, the wheel, and mistakes at the start."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -133,3 +134,19 @@ def test_without_keys_only_this_machine_is_answered_and_with_keys_only_their_bea
         port = int(server.url.rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port)):
             assert httpx.get(f"{server.url}/livez").status_code == 200
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "voice_agent", "config", "--profile", "scripted"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_thinker_that_cannot_be_reached_is_told_before_the_first_question(tmp_path: Path) -> None:
+    config = config_file(tmp_path, 'profile = "scripted"\n[thinker]\nurl = "http://127.0.0.1:9/v1"\n')
+    with live_server("--config", str(config)) as server:
+        (warning,) = [line for line in server.lines if line.startswith("warning: ")]
+        assert "thinker.url" in warning and "http://127.0.0.1:9/v1/models" in warning

@@ -31,7 +31,7 @@ from voice_agent.clock import ManualClock, MonotonicClock
 from voice_agent.engine.messages import Failed, Finished, TextDelta, Think, ToolCall
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.speech.completion import Completion, EventStream, Surrogates, ThinkResult, ToolMarkup
-from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker
+from voice_agent.speech.thinker import EngineThinker, RemoteThinker, Thinker, model_list_finding
 
 TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": "book", "parameters": {}}}]
 HARD_TEXT = "\U0001fae0 \u9f9c O\u0308 \u00d6 안녕하세요"
@@ -489,3 +489,40 @@ def test_a_character_cut_in_halves_over_two_chunks_is_joined(pieces: list[str], 
     joined = "".join(surrogates.feed(piece) for piece in pieces) + surrogates.end()
     assert joined == text
     joined.encode()
+
+
+# --- before the first question ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "words"), [("scripted", ""), ("other", "no 'other'; it has scripted")])
+async def test_a_probe_says_whether_the_model_is_there(model: str, words: str) -> None:
+    async with (
+        ScriptedThinker([]) as server,
+        RemoteThinker(server.url, model, None, MonotonicClock()) as thinker,
+    ):
+        found = await thinker.probe()
+        assert words in found and bool(found) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "words"),
+    [
+        (401, "{}", "thinker.api_key"),
+        (403, "no", "thinker.api_key"),
+        (503, "", "answers 503"),
+        (404, "not found", ""),
+        (200, "<html>", ""),
+        (200, "[1]", ""),
+        (200, '{"data": []}', ""),
+        (200, '{"data": [{"id": "m"}]}', ""),
+        (200, '{"data": [{"id": "a"}, {"id": "b"}]}', "it has a, b"),
+    ],
+)
+def test_what_a_list_of_models_says(status: int, text: str, words: str) -> None:
+    found = model_list_finding(status, text, "http://x/v1/models", "m")
+    assert words in found and bool(found) == bool(words)
+
+
+async def test_a_probe_says_that_nothing_answers() -> None:
+    async with RemoteThinker("http://127.0.0.1:9/v1", "m", None, MonotonicClock()) as thinker:
+        assert "http://127.0.0.1:9/v1/models" in await thinker.probe()

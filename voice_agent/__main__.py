@@ -6,6 +6,8 @@ Prints for people; everything that can go wrong on purpose ends in one sentence 
 import argparse
 import asyncio
 import logging
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     _quiet_libraries()
     try:
-        return options.run(options)
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except VoiceAgentError as error:
         print(f"voice-agent: {error}", file=sys.stderr)
         return 1
@@ -98,14 +105,21 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace) -> int:
-    from voice_agent.engines import store_of
+    from voice_agent.engines import model_names, store_of
     from voice_agent.models.report import describe as describe_models
 
     config = _load(options)
     if options.action == "pull":
         return _pull(config, options.names)
-    print(describe_models(store_of(config), config.profile), end="")
+    table = describe_models(store_of(config), config.profile, model_names(config), _flags(options))
+    print(table, end="")
     return 0
+
+
+def _flags(options: argparse.Namespace) -> str:
+    """The flags that chose this configuration, as they have to be given again."""
+    given = {"--config": options.config, "--profile": options.profile}
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given.items() if value)
 
 
 def _pull(config: Config, names: list[str]) -> int:

@@ -159,7 +159,7 @@ async def _spoken(engines: Engines, text: str) -> Samples:
 async def _recognized(engines: Engines, samples: Samples) -> str:
     """What the recognizer makes of the answer's sound."""
     sound = _at_model_rate(samples, OPUS_RATE_HZ)
-    return await transcribe(engines.thinker_process, "check-answer", sound, None)
+    return (await transcribe(engines.thinker_process, "check-answer", sound, None)).text
 
 
 def _at_model_rate(samples: Samples, rate_hz: int) -> Samples:

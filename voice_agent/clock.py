@@ -8,6 +8,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -98,3 +99,23 @@ async def within(clock: Clock, instant_ns: int, work: Awaitable[T]) -> T:
         for future in (task, limit):
             future.cancel()
         await asyncio.gather(task, limit, return_exceptions=True)
+
+
+class Change:
+    """Wakes all that wait for the next change of something."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def announce(self) -> None:
+        """Something changed: whoever waits looks again."""
+        woken, self._next = self._next, asyncio.Event()
+        woken.set()
+
+    async def wait(self, clock: Clock, instant_ns: int | None = None) -> None:
+        """Return at the next change, or at an instant of the clock if that is sooner."""
+        if instant_ns is None:
+            await self._next.wait()
+            return
+        with suppress(TimeoutError):
+            await within(clock, instant_ns, self._next.wait())

@@ -7,6 +7,7 @@ with their values. Unknown keys are refused with the nearest right one. Values a
 import difflib
 import ipaddress
 import os
+import re
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -36,7 +37,10 @@ class ServerConfig:
     host: str = setting("Address to listen on. Anything but a loopback address needs api_keys.", "127.0.0.1")
     port: int = setting("TCP port of page and API.", 8000)
     served_model_name: str = setting("The model name clients see and send.", "voice-agent")
-    api_keys: tuple[str, ...] = setting("Bearer keys that are accepted. Empty: any, on loopback only.", ())
+    api_keys: tuple[str, ...] = setting(
+        "Bearer keys that are accepted, or their digests ('sha256:' and 64 hex digits). Empty: any, on loopback only.",
+        (),
+    )
     operator_keys: tuple[str, ...] = setting(
         "Bearer keys for /operator/ (restart or stop an engine). Empty: only without api_keys, from this machine.",
         (),
@@ -67,6 +71,10 @@ class SessionConfig:
     connect_timeout_s: float = setting("A peer that has not connected by then gives its seat back.", 15.0)
     silent_timeout_s: float = setting("A call in which nothing was said or done for so long is ended.", 600.0)
     max_session_s: float = setting("No call is longer than this.", 3600.0)
+    resume_s: float = setting(
+        "How long a client that lost its WebSocket may come back to its call, if it opened it with ?resumable=true.",
+        30.0,
+    )
 
 
 @dataclass(frozen=True)
@@ -296,6 +304,15 @@ PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+FAMILIES = {  # of models, by section
+    "recognizer": ("whisper", "scripted"),
+    "thinker": ("llama", "vllm", "remote", "scripted"),
+    "talker": ("piper", "kokoro", "qwen3-tts", "scripted"),
+}
+DIGEST = "sha256:"  # before the digest of a key that stands in the configuration for the key itself
+DIGEST_OF_KEY = re.compile(r"sha256:[0-9a-fA-F]{64}")
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
 ENVIRONMENT_PREFIX = "VOICE_AGENT_"
 # read by others than this module's fields: the weights' folder and where the file is
 RESERVED_VARIABLES = {"VOICE_AGENT_CACHE", "VOICE_AGENT_CONFIG", "VOICE_AGENT_API_KEY"}
@@ -476,6 +493,7 @@ def _checked(config: Config) -> Config:
                 _in_range(f"{section}.{item.name}", getattr(value, item.name), 0, 1_000_000)
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
+    _check_names(config)
     if server.workers != 1:
         raise ConfigError(
             f"server.workers: {server.workers} server processes would each load every model and know nothing of each "
@@ -493,6 +511,26 @@ def _checked(config: Config) -> Config:
     if config.thinker.url and not config.thinker.url.startswith(("http://", "https://")):
         raise ConfigError("thinker.url: should start with http:// or https://")
     return config
+
+
+def _check_names(config: Config) -> None:
+    """Families, the language and digests of keys."""
+    for section, families in FAMILIES.items():
+        family = getattr(config, section).family
+        if family not in families:
+            raise ConfigError(
+                f"{section}.family: {family!r} is none of {', '.join(families)}{_nearest(family, families)}"
+            )
+    for name in ("api_keys", "operator_keys"):
+        for n, key in enumerate(getattr(config.server, name)):
+            if key.startswith(DIGEST) and not DIGEST_OF_KEY.fullmatch(key):
+                raise ConfigError(
+                    f"server.{name}[{n}]: {DIGEST!r} wants 64 hex digits (printf %s KEY | sha256sum)"
+                )
+    if config.recognizer.language and not LANGUAGE_TAG.fullmatch(config.recognizer.language):
+        raise ConfigError(
+            f"recognizer.language: {config.recognizer.language!r} is no language tag; write en, ko or de, or nothing"
+        )
 
 
 def _in_range(path: str, value: float, low: float, high: float) -> None:

@@ -35,6 +35,7 @@ from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
+TALKERS = {"piper-joe": "piper", "kokoro-82m": "kokoro"}  # the pinned ones' families
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
@@ -87,13 +88,39 @@ def store_of(config: Config) -> Store:
 
 
 def model_names(config: Config) -> list[str]:
-    """Names of the pinned models that the configuration needs, ears included."""
+    """Names of the pinned models that the configuration needs, ears included; ConfigError for a misplaced one."""
+    _check_roles(config)
     chosen = [
         config.recognizer.model if config.recognizer.family != "scripted" else "",
         config.thinker.model if config.thinker.family not in {"scripted", "remote", "vllm"} else "",
         config.talker.model if config.talker.family not in {"scripted", "qwen3-tts"} else "",
     ]
     return ["silero-vad", "smart-turn", *(name for name in chosen if name and not _is_path(name))]
+
+
+def _check_roles(config: Config) -> None:
+    """A pinned model stands in its own section, with its own family, and hears the language that is asked for."""
+    for section, role in (("recognizer", "recognizer"), ("thinker", "thinker"), ("talker", "talker")):
+        chosen = getattr(config, section)
+        model = MODELS.get(chosen.model)
+        if model is None or chosen.family in {"scripted", "remote", "vllm", "qwen3-tts"}:
+            continue
+        if model.role != role:
+            fitting = ", ".join(name for name, one in MODELS.items() if one.role == role)
+            raise ConfigError(
+                f"{section}.model: {model.name!r} is a model for {model.role}, not for {role}; there are {fitting}"
+            )
+        family = TALKERS.get(model.name, chosen.family)
+        if chosen.family != family:
+            raise ConfigError(
+                f"{section}.family: {model.name!r} is of family {family!r}, not {chosen.family!r}"
+            )
+    recognizer = config.recognizer
+    ears, tag = MODELS.get(recognizer.model), recognizer.language.lower().split("-")[0]
+    if recognizer.family == "whisper" and ears and ears.languages == ("en",) and tag not in {"", "en"}:
+        raise ConfigError(
+            f"recognizer.language: {ears.name} hears English only, not {tag!r}; whisper-base hears other languages"
+        )
 
 
 def folder_of(store: Store, name: str, role: Role) -> str:
@@ -211,6 +238,11 @@ async def running_engines(
         )
         admitted = AdmittedEngine(speech_process, Admission(limits, clock))
         yield Engines(thinker_process, speech_process, thinker, admitted)
+
+
+async def thinker_warning(engines: Engines) -> str:
+    """What is wrong with a Thinker behind a URL, for the person who started the server; empty if nothing is."""
+    return await engines.thinker.probe() if isinstance(engines.thinker, RemoteThinker) else ""
 
 
 async def start_engines(engines: Engines, config: Config) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from voice_agent.audio import PcmChunk
 
 ReplyStatus = Literal["completed", "cancelled", "failed", "incomplete"]
+Encoding = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 
 
 # --- session to transport
@@ -48,11 +49,12 @@ class TurnCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TurnTranscribed:
-    """What the recognizer understood; empty if there were no words."""
+    """What the recognizer understood; empty if there were no words. `tokens` is how many it wrote."""
 
     turn_id: str
     text: str
     audio_seconds: float
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,27 @@ class TranscriptionFailed:
     """The recognizer could not."""
 
     turn_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoundTranscribed:
+    """The words of a sound in a client's own item; `part` is its number among the item's parts."""
+
+    item_id: str
+    part: int
+    text: str
+    audio_seconds: float
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SoundFailed:
+    """The recognizer could not, of such a sound."""
+
+    item_id: str
+    part: int
     code: str
     message: str
 
@@ -177,7 +200,8 @@ class ReplyDone:
     """The reply is over; exactly one for each ReplyStarted.
 
     `reason` is one of the wire's words (turn_detected, client_cancelled, max_output_tokens, content_filter) or an
-    error code; `error` is what to show.
+    error code; `error` is what to show. `usage` is the Thinker's count of text; `heard_s` and `said_s` are the sound
+    that the conversation held and that the reply made.
     """
 
     reply_id: str
@@ -186,6 +210,8 @@ class ReplyDone:
     reason: str | None = None
     error: str | None = None
     usage: dict[str, int] | None = None
+    heard_s: float = 0.0
+    said_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +232,8 @@ SessionEvent = (
     | TurnCommitted
     | TurnTranscribed
     | TranscriptionFailed
+    | SoundTranscribed
+    | SoundFailed
     | InputCleared
     | TextAdded
     | ItemDeleted
@@ -250,6 +278,8 @@ class SessionSettings:
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     idle_timeout_ms: int | None = None  # None: nobody is asked whether they are still there
     text_only: bool = False
+    language: str = ""  # that the user speaks; empty: as configured
+    answers: bool = True  # false: what is said is written down and never answered
     overlap: bool = True  # false runs stage after stage: for measuring what the overlap gains
 
 
@@ -264,12 +294,33 @@ class UpdateSettings:
 class AddText:
     """A typed message; it does not ask for a reply by itself. `after` is an item's id, "root", or None for the end.
 
-    `images` are data URIs, for a Thinker that sees.
+    `images` are data URIs, for a Thinker that sees; `sound_s` how much of it was spoken and has become text.
     """
 
     item_id: str
     role: Literal["user", "system", "assistant"]
     text: str
+    client_event_id: str | None = None
+    after: str | None = None
+    images: tuple[str, ...] = ()
+    sound_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Sound as a client sent it, to be recognized; `part` is its number among its item's parts."""
+
+    payload: bytes
+    encoding: Encoding
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddSpoken:
+    """A message of the user with sound in it: texts and sounds in order. It has its place before its words."""
+
+    item_id: str
+    parts: tuple[str | Sound, ...]
     client_event_id: str | None = None
     after: str | None = None
     images: tuple[str, ...] = ()
@@ -322,7 +373,7 @@ class TruncateReply:
     client_event_id: str | None = None
 
 
-NewItem = AddText | AddToolCall | AddToolResult
+NewItem = AddText | AddSpoken | AddToolCall | AddToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,13 +422,14 @@ class AppendSound:
     """The user's sound as the client sent it; for transports that bring it in messages, not for the session."""
 
     payload: bytes
-    encoding: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+    encoding: Encoding
     client_event_id: str | None = None
 
 
 SessionCommand = (
     UpdateSettings
     | AddText
+    | AddSpoken
     | AddToolCall
     | AddToolResult
     | DeleteItem

@@ -4,6 +4,7 @@ Knows no turn and no reply; answers each command with the one event that its tra
 """
 
 from voice_agent.events import (
+    AddSpoken,
     AddText,
     AddToolCall,
     AddToolResult,
@@ -15,6 +16,7 @@ from voice_agent.events import (
     TextAdded,
 )
 from voice_agent.speech.chat import Chat, Item
+from voice_agent.spoken_items import written
 
 NO_CALL = "no function call {!r} waits for a result"
 
@@ -56,7 +58,16 @@ def context_of(chat: Chat, items: tuple[NewItem | ItemReference, ...]) -> Chat:
 def _item(command: NewItem) -> Item:
     match command:
         case AddText():
-            return Item(command.item_id, "message", command.text, command.role, images=command.images)
+            return Item(
+                command.item_id,
+                "message",
+                command.text,
+                command.role,
+                images=command.images,
+                sound_s=command.sound_s,
+            )
+        case AddSpoken():
+            return _item(written(command, {}))
         case AddToolCall():
             return Item(
                 command.item_id, "call", command.arguments, call_id=command.call_id, name=command.name
@@ -66,4 +77,6 @@ def _item(command: NewItem) -> Item:
 
 
 def _role(command: NewItem) -> str:
+    if isinstance(command, AddSpoken):
+        return "user"
     return command.role if isinstance(command, AddText) else "tool"

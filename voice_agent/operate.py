@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from voice_agent.config import Config
+from voice_agent.config import DIGEST, Config
 from voice_agent.errors import VoiceAgentError
 
 POLL_S = 0.5
@@ -24,7 +24,10 @@ def operate(config: Config, url: str, order: str, name: str, tell: Callable[[str
 
     `url` empty: the server this configuration describes.
     """
-    keys = config.server.operator_keys
+    keys = [key for key in config.server.operator_keys if not key.startswith(DIGEST)]
+    if config.server.operator_keys and not keys:
+        message = "the configuration holds the digests of the operators' keys alone; give the key itself as"
+        raise OperatorError(f"{message} VOICE_AGENT_SERVER_OPERATOR_KEYS")
     with httpx.Client(
         base_url=url or _own_url(config),
         headers={"authorization": f"Bearer {keys[0]}"} if keys else {},

@@ -93,21 +93,23 @@ class Replies:
             messages = self._chat.messages(settings.instructions)
             ready = self._begin(thinking_ask(settings, messages, text), timeline)
         self.ahead = None
-        self._start(ready, timeline.turn_id)
+        self._start(ready, timeline.turn_id, self._chat.sound_s)
 
     def create(self, settings: SessionSettings, command: CreateReply, timeline: TurnTimeline) -> None:
         """Answer because the client asks, under settings of its own."""
         self.throw_away_ahead()
-        run = self._begin(self._asked(settings, command), timeline)
+        ask, heard_s = self._asked(settings, command)
+        run = self._begin(ask, timeline)
         run.request = command
-        self._start(run, None)
+        self._start(run, None, heard_s)
 
     def create_aside(self, settings: SessionSettings, command: CreateReply) -> bool:
         """Answer outside the conversation, beside whatever goes on; False if too many do already."""
         if len(self._asides) >= MAX_ASIDES:
             return False
-        run = ReplyRun(self._aside_ports, self._asked(settings, command), TurnTimeline(None))
-        run.request = command
+        ask, heard_s = self._asked(settings, command)
+        run = ReplyRun(self._aside_ports, ask, TurnTimeline(None))
+        run.request, run.heard_s = command, heard_s
         self._asides[run.reply_id] = run
         run.go_live(None)
         self._begin_task(run)
@@ -122,14 +124,15 @@ class Replies:
         run.stop("client_cancelled")
         return True
 
-    def _asked(self, settings: SessionSettings, command: CreateReply) -> Ask:
+    def _asked(self, settings: SessionSettings, command: CreateReply) -> tuple[Ask, float]:
+        """What to ask for, and the seconds of sound in what it answers."""
         settings = replace(settings, **command.changes)
         chat = self._chat if command.context is None else context_of(self._chat, command.context)
-        return thinking_ask(settings, chat.messages(settings.instructions))
+        return thinking_ask(settings, chat.messages(settings.instructions)), chat.sound_s
 
     def say(self, settings: SessionSettings, text: str) -> None:
         """Say a given text (a greeting)."""
-        self._start(self._begin(saying_ask(settings, text), TurnTimeline(None)), None)
+        self._start(self._begin(saying_ask(settings, text), TurnTimeline(None)), None, 0.0)
 
     def stop(self, reason: str) -> bool:
         """Stop the live reply everywhere at once; history keeps what was heard. Says whether anything was."""
@@ -179,9 +182,9 @@ class Replies:
         task = self._tasks[run.reply_id] = self._spawn(self._live_through(run))
         task.add_done_callback(lambda _: self._tasks.pop(run.reply_id, None))
 
-    def _start(self, run: ReplyRun, turn_id: str | None) -> None:
+    def _start(self, run: ReplyRun, turn_id: str | None, heard_s: float) -> None:
         """Let a reply be heard."""
-        self.current = run
+        self.current, run.heard_s = run, heard_s
         self._recent[run.reply_id] = run
         if len(self._recent) > REMEMBERED_REPLIES:
             self._recent.popitem(last=False)

@@ -70,6 +70,7 @@ class ReplyRun:
         self.live = asyncio.Event()
         self.done = False
         self.request: CreateReply | None = None  # of the client, if it asked for this reply
+        self.heard_s = 0.0  # of the user's sound in what it answers
         self._sound_samples = 0
         self._rate_hz = 0
         self._wrote_sound = False
@@ -235,7 +236,9 @@ class ReplyRun:
         self.done = True
         self.timeline.status = status
         self.timeline.text = self.text_so_far
-        self._ports.emit(ReplyDone(self.reply_id, status, self.text_so_far, reason, error, usage))
+        said_s = self._sound_samples / self._rate_hz if self._rate_hz else 0.0
+        done = ReplyDone(self.reply_id, status, self.text_so_far, reason, error, usage, self.heard_s, said_s)
+        self._ports.emit(done)
 
     def _tell_text(self) -> None:
         """Show what was not shown yet; of a second attempt only what is new."""

@@ -33,12 +33,13 @@ from voice_agent.api.auth import Access
 from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
 from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
-from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_route
+from voice_agent.api.resume import Resumables
+from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_routes
 from voice_agent.audio import AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
-from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of
+from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of, thinker_warning
 from voice_agent.errors import BusyError, ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
 from voice_agent.http_surface import create_request_routes, voices_of
@@ -207,7 +208,8 @@ class SocketCalls:
         async def create(call: CallRequest) -> Call:
             return await self._agent.create_socket_call(call, request)
 
-        asked = CallRequest(new_call_id(), "", pinned=request.session)
+        session = '{"type": "transcription"}' if request.transcription else None
+        asked = CallRequest(new_call_id(), "", session, request.session)
         return cast(SocketCall, (await self._registry.admit(asked, create))[1])
 
     def find(self, call_id: str) -> LiveCall:
@@ -260,7 +262,7 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             seats = Seats(config.session.max_sessions, clock)
             registry = CallRegistry(agent.create_call, seats, clock, limits)
             lag = LoopLag(clock)
-            parts = app_parts(config, agent, registry)
+            parts = app_parts(config, agent, registry, clock)
             app = create_app(replace(parts, routes=[*parts.routes, *operator_routes(config, engines, lag)]))
             server = uvicorn.Server(_uvicorn_config(config, app))
             async with _measured(lag):
@@ -270,21 +272,28 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
         listening.close()
 
 
-def app_parts(config: Config, agent: Agent, registry: CallRegistry) -> AppParts:
+def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock) -> AppParts:
     """What the HTTP application is made of."""
     own_names = () if config.server.host in {"0.0.0.0", "::"} else (config.server.host,)
     known = ClientSecrets()
+    resumables = Resumables[LiveCall](clock, config.session.resume_s)
     model_name = config.server.served_model_name
     return AppParts(
         routes=[
             *create_secret_routes(known, agent.describe_session),
             *create_signaling_routes(registry, ice_servers(config)),
-            create_websocket_route(SocketCalls(agent, registry), model_name),
+            *create_websocket_routes(SocketCalls(agent, registry), model_name, resumables),
             *agent.request_routes(),
         ],
         readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
         model_name=config.server.served_model_name,
-        access=Access(config.server.api_keys, config.server.allowed_origins, own_names, known.session_of),
+        access=Access(
+            config.server.api_keys,
+            config.server.allowed_origins,
+            own_names,
+            known.session_of,
+            resumables.knows,
+        ),
         lifespan=_lifespan(registry),
         operators=Access(config.server.operator_keys, config.server.allowed_origins, own_names),
     )
@@ -334,6 +343,8 @@ async def _run(
             starting.result()
             gc.collect()
             gc.freeze()  # what lives for ever is not looked at again, so that a call's end may collect in a millisecond
+            if warning := await thinker_warning(engines):
+                tell(f"warning: {warning}")
             tell(f"ready: {url_of(config, listening)}")
             stop_on_signals(server, registry, config.server.drain_s, tell)
         await serving

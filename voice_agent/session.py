@@ -19,6 +19,7 @@ from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
 from voice_agent.events import (
+    AddSpoken,
     AddText,
     AddToolCall,
     AddToolResult,
@@ -36,6 +37,7 @@ from voice_agent.events import (
     SessionEvent,
     SessionSettings,
     SettingsChanged,
+    TextAdded,
     TruncateReply,
     TurnCommitted,
     UpdateSettings,
@@ -47,6 +49,7 @@ from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.chat import Chat
+from voice_agent.spoken_items import SpokenItems, SpokenPorts, spoken_in
 from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.idle import Silence
@@ -64,7 +67,7 @@ KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is he
 KEPT_TIMELINES = 100
 
 
-Refused = CancelReply | CommitInput | CreateReply | DeleteItem | TruncateReply
+Refused = AddSpoken | CancelReply | CommitInput | CreateReply | DeleteItem | TruncateReply
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class VoiceSession:
     State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_held_ns` since when the output is
     held; `_aside_ignored` whether quiet talk was heard over this reply; `_late_end` the end of a turn that waits for a
     verdict; `_open_question` a turn that wants an answer, `_answering` the one that is getting it; `_waiting` a wish
-    for a reply to words not yet known.
+    for a reply to words not yet known, `_waiting_asides` those for replies outside the conversation.
     """
 
     def __init__(
@@ -113,12 +116,22 @@ class VoiceSession:
             parts.recognizer,
             self._listener,
             parts.clock,
-            parts.language,
+            self._language,
             self._tell_out,
             self._spawn,
             self._understood,
         )
         self._turns = Turns(turn_ports)
+        spoken_ports = SpokenPorts(
+            parts.recognizer,
+            parts.clock,
+            self.chat,
+            self._language,
+            self._tell_out,
+            self._spawn,
+            self._answer_what_waits,
+        )
+        self._spoken = SpokenItems(spoken_ports)
         self._barge_in = barge_in_rules(parts.turn)
         ports = ReplyPorts(
             parts.cascade,
@@ -136,8 +149,13 @@ class VoiceSession:
         self._open_question: UserTurn | None = None
         self._answering: UserTurn | None = None
         self._waiting: CreateReply | None = None
+        self._waiting_asides: list[CreateReply] = []
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
+
+    def _language(self) -> str:
+        """That the user speaks; empty lets the recognizer decide."""
+        return self.settings.language or self._parts.language
 
     def _tell_out(self, event: SessionEvent) -> None:
         self._active_ns = self._parts.clock.now_ns()
@@ -149,7 +167,7 @@ class VoiceSession:
         """Listen, answer, be interrupted; returns when the microphone ends."""
         async with asyncio.TaskGroup() as self._group:
             greeting = self._parts.conversation.greeting
-            if greeting:
+            if greeting and self.settings.answers:
                 self._replies.say(self.settings, greeting)
             await self._listen()
             self._cancel_all()
@@ -284,6 +302,8 @@ class VoiceSession:
         """Whether to think on provisional words: there are some, and nothing says that more will come."""
         if not turn.text or self._replies.ahead or self.machine.reply is not Reply.NONE:
             return False
+        if self._spoken.waiting:
+            return False
         if not self.settings.create_response or is_open_ended(turn.text):
             return False
         return turn.probability is None or turn.probability >= self._parts.turn.end_probability
@@ -292,19 +312,31 @@ class VoiceSession:
         """The turn is over and its words are known."""
         text = self._turns.transcribed(turn)
         self._keep_timeline(turn.timeline)
-        if text and self.chat.write_user(turn.turn_id, text):
+        if text and self.chat.write_user(turn.turn_id, text, turn.audio_seconds):
             self._listener.loudness.learn()
             self._open_question = None if turn.by_client or self._waiting else turn
         self._answer_open_question()
         self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
+        self._create_waiting_reply()
+
+    def _create_waiting_reply(self) -> None:
         command, self._waiting = self._waiting, None
         if command:
             self._create_reply(command)
+
+    def _answer_what_waits(self) -> None:
+        """The words of all items are known."""
+        asides, self._waiting_asides = self._waiting_asides, []
+        for command in asides:
+            self._create_aside(command)
+        self._create_waiting_reply()
+        self._answer_open_question()
 
     def _answer_open_question(self) -> None:
         """Answer what was last asked once nobody has the floor; who goes on is answered with the next turn."""
         turn = self._open_question
         free = self.machine.reply is Reply.NONE and self.machine.user is User.SILENT
+        free = free and not self._spoken.waiting
         if turn and free and self.settings.create_response:
             self._open_question, self._answering = None, turn
             self._replies.answer(self.settings, turn.text or "", turn.timeline)
@@ -378,12 +410,14 @@ class VoiceSession:
             case AddText() | AddToolCall() | AddToolResult():
                 self._replies.throw_away_ahead()  # it was thought without the item
                 self._emit(add_item(self.chat, command))
+            case AddSpoken():
+                self._add_spoken(command)
             case DeleteItem():
                 self._delete_item(command)
             case TruncateReply():
                 self._truncate(command)
             case CreateReply():
-                self._create_reply(command)
+                self._ask_for_reply(command)
             case CancelReply():
                 self._cancel_by_client(command)
             case ClearOutput():
@@ -407,11 +441,36 @@ class VoiceSession:
         self._listener.set_prefix(self._prefix_ms)
         self._emit(SettingsChanged(self.settings))
 
+    def _add_spoken(self, command: AddSpoken) -> None:
+        """Keep the item's place; what is said in it is written there once it is recognized."""
+        self._replies.throw_away_ahead()
+        if refusal := self._spoken.refusal(command):
+            error = SessionError("rate_limit_exceeded", refusal, "item.content", command.client_event_id)
+            self._emit(replace(error, item_id=command.item_id))
+            return
+        added = add_item(self.chat, command)
+        self._emit(added)
+        if isinstance(added, TextAdded):
+            self._spoken.hear(command)
+
+    def _ask_for_reply(self, command: CreateReply) -> None:
+        """A reply whose own context holds sound is asked for once that was recognized."""
+        spoken = spoken_in(command)
+        if not spoken:
+            self._create_reply(command)
+        elif refusal := self._spoken.refusal(*spoken):
+            self._complain("rate_limit_exceeded", refusal, command, "response.input")
+        else:
+            self._spoken.hear_context(command, self._create_reply)
+
     def _create_reply(self, command: CreateReply) -> None:
+        if command.aside and command.context is None and self._spoken.waiting:
+            self._waiting_asides.append(command)
+            return
         if command.aside:
             self._create_aside(command)
             return
-        if self._turns.unheard:
+        if self._turns.unheard or self._spoken.waiting:
             if self._waiting:
                 code = "conversation_already_has_active_response"
                 self._complain(code, "A reply to the words just committed was asked for already.", command)
@@ -442,6 +501,8 @@ class VoiceSession:
             return
         if self._waiting and not command.reply_id:
             self._waiting = None
+            return
+        if not command.reply_id and self._spoken.forget_asked():
             return
         run = self._replies.current
         if not run or (command.reply_id is not None and run.reply_id != command.reply_id):

@@ -77,6 +77,7 @@ class UserTurn:
     by_client: bool = False
     error: EngineError | None = None
     audio_seconds: float = 0.0
+    tokens: int = 0
     first_words: str | None = None
     listened_ms: float = 0.0
     listening_in: asyncio.Task[None] | None = None
@@ -98,12 +99,14 @@ class UserTurn:
 
 @dataclass(frozen=True)
 class TurnPorts:
-    """What turns need of their session; `spawn` owns tasks, `understood` hears of words and judgements."""
+    """What turns need of their session; `language` is asked for each sound, `spawn` owns tasks, `understood` hears of
+    words and judgements.
+    """
 
     recognizer: EngineClient
     listener: Listener
     clock: Clock
-    language: str
+    language: Callable[[], str]
     emit: Callable[[SessionEvent], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     understood: Callable[[UserTurn], None]
@@ -200,7 +203,7 @@ class Turns:
         if turn.error:
             self._ports.emit(TranscriptionFailed(turn.turn_id, turn.error.code, str(turn.error)))
         else:
-            self._ports.emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds))
+            self._ports.emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds, turn.tokens))
         return text
 
     def _tell_ended(self, turn: UserTurn, end: TurnEnd) -> None:
@@ -227,12 +230,14 @@ class Turns:
     async def _recognize(self, turn: UserTurn, pause: Pause, samples: Samples) -> None:
         limit_s = RECOGNIZER_LIMIT_S * len(pieces(samples))
         limit_ns = self._ports.clock.now_ns() + int(limit_s * NS_PER_S)
+        text = ""
         try:
-            text = await within(self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples))
+            heard = await within(self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples))
+            text, turn.tokens = heard.text, heard.tokens
         except TimeoutError:
-            text, turn.error = "", EngineStalled(f"the recognizer took over {limit_s:g} s")
+            turn.error = EngineStalled(f"the recognizer took over {limit_s:g} s")
         except EngineError as error:
-            text, turn.error = "", error
+            turn.error = error
         turn.text = text
         self._ports.listener.endpointer.understood(pause.number, text)
         self._ports.understood(turn)
@@ -241,32 +246,44 @@ class Turns:
         limit_ns = self._ports.clock.now_ns() + int(RECOGNIZER_LIMIT_S * NS_PER_S)
         samples = self._ports.listener.turn_samples_so_far()
         try:
-            turn.first_words = await within(
+            heard = await within(
                 self._ports.clock, limit_ns, self._transcribe(f"{turn.turn_id}_first", samples)
             )
         except (TimeoutError, EngineError) as error:
             logger.info("turn %s: its first words are not known: %s", turn.turn_id, error)
             return
+        turn.first_words = heard.text
         self._ports.understood(turn)
 
-    async def _transcribe(self, turn_id: str, samples: Samples) -> str:
-        """The words of a turn, of a very long one piece by piece."""
-        language = self._ports.language or None
-        recognizer = self._ports.recognizer
-        texts = [await transcribe(recognizer, turn_id, piece, language) for piece in pieces(samples)]
-        return " ".join(text for text in texts if text)
+    async def _transcribe(self, turn_id: str, samples: Samples) -> Transcript:
+        language = self._ports.language() or None
+        return await transcribe_all(self._ports.recognizer, turn_id, samples, language)
 
 
-async def transcribe(recognizer: EngineClient, turn_id: str, samples: Samples, language: str | None) -> str:
+async def transcribe_all(
+    recognizer: EngineClient, turn_id: str, samples: Samples, language: str | None
+) -> Transcript:
+    """The words in sound (int16, 16 kHz), of a very long one piece by piece. Raises EngineError."""
+    heard = [await transcribe(recognizer, turn_id, piece, language) for piece in pieces(samples)]
+    text = " ".join(one.text for one in heard if one.text)
+    return Transcript(
+        turn_id, heard[-1].epoch, text, heard[-1].language, tokens=sum(one.tokens for one in heard)
+    )
+
+
+async def transcribe(
+    recognizer: EngineClient, turn_id: str, samples: Samples, language: str | None
+) -> Transcript:
     """The words in sound (int16, 16 kHz, 30 s at most); empty if there are none. Raises EngineError."""
     pcm = samples.astype("<i2").tobytes()
-    async with recognizer.submit(Transcribe(turn_id, recognizer.next_epoch(), pcm, language)) as results:
+    epoch = recognizer.next_epoch()
+    async with recognizer.submit(Transcribe(turn_id, epoch, pcm, language)) as results:
         async for result in results:
             match result:
-                case Transcript(text=text):
-                    return text
+                case Transcript():
+                    return result
                 case Failed(code=code, message=message, retryable=retryable):
                     raise EngineError(message, code=code, retryable=retryable)
                 case _:
                     continue
-    return ""
+    return Transcript(turn_id, epoch, "", language or "")

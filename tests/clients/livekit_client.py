@@ -1,6 +1,7 @@
 """LiveKit's OpenAI realtime plugin, unchanged, without a room: prints one JSON line of what it saw.
 
-Arguments: the server's http:// address, two files of raw 24 kHz PCM: a question, and an interruption.
+Arguments: the server's http:// address, two files of raw 24 kHz PCM: a question, and an interruption. Without the
+second it only asks the question, whatever answers.
 """
 
 import asyncio
@@ -124,8 +125,25 @@ async def is_interrupted(url: str, question: str, stop: str) -> dict[str, Any]:
     }
 
 
+async def is_answered(url: str, question: str) -> dict[str, Any]:
+    watch = Watch(url)
+    await watch.speak(question)
+    reply = await take(await asyncio.wait_for(watch.generations.get(), 60))
+    await watch.close()
+    return {
+        "heard": watch.transcripts,
+        "said": reply["text"],
+        "bytes": reply["bytes"],
+        "errors": watch.errors,
+    }
+
+
 async def main() -> None:
-    url, question, stop = sys.argv[1:]
+    url, question, *rest = sys.argv[1:]
+    if not rest:
+        print(json.dumps(await is_answered(url, question)))
+        return
+    (stop,) = rest
     seen = {"tool": await calls_a_tool(url), "interruption": await is_interrupted(url, question, stop)}
     print(json.dumps(seen))
 

@@ -1,6 +1,7 @@
 """pipecat's OpenAI realtime service, unchanged, in a pipeline of its own: prints one JSON line of what it saw.
 
-Arguments: the server's ws:// address, two files of raw 24 kHz PCM: a question, and an interruption.
+Arguments: the server's ws:// address, two files of raw 24 kHz PCM: a question, and an interruption. Without the second
+it only asks the question, whatever answers.
 """
 
 import asyncio
@@ -134,7 +135,20 @@ async def speak(worker: PipelineWorker, file: str) -> None:
 
 
 async def main() -> None:
-    url, question, stop = sys.argv[1:]
+    url, question, *rest = sys.argv[1:]
+
+    async def is_answered(worker: PipelineWorker, below: Eye, calls: list[Any]) -> None:
+        await until(lambda: below.bytes > 0)
+        await asyncio.sleep(8)  # it greets; that is played out
+        before = below.bytes
+        await speak(worker, question)
+        await until(lambda: below.bytes > before)
+        await asyncio.sleep(2)
+
+    if not rest:
+        print(json.dumps(await talk(url, "Answer in one short sentence.", [], is_answered)))
+        return
+    (stop,) = rest
 
     async def asks(worker: PipelineWorker, below: Eye, calls: list[Any]) -> None:
         await until(lambda: "noon" in below.said)

@@ -10,13 +10,14 @@ import hmac
 import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from voice_agent.api.http_errors import http_error
+from voice_agent.config import DIGEST
 
 BEARER = {"www-authenticate": "Bearer"}
 OPEN_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -31,17 +32,23 @@ def _no_secrets(_key: str) -> str | None:
     return None
 
 
+def _no_tokens(_token: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Access:
-    """Configured keys, web origins besides our own, and host names besides loopback ones.
+    """Configured keys (or digests, `sha256:` and hex), web origins besides our own, host names besides loopback ones.
 
     `session_of` gives the session that a client secret was made for; None if it is none, or its time is over.
+    `resumes` says whether a call can be come back to with a token: that is then all its client needs.
     """
 
     keys: Sequence[str] = ()
     origins: Sequence[str] = ()
     hosts: Sequence[str] = ()
     session_of: Callable[[str], str | None] = _no_secrets
+    resumes: Callable[[str], bool] = _no_tokens
 
 
 class AccessGate:
@@ -54,7 +61,7 @@ class AccessGate:
         self._app = app
         self._prefix = prefix
         self._access = access
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in access.keys]
+        self._digests = [_digest_of(key) for key in access.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or answer it with 401 or 403."""
@@ -72,10 +79,19 @@ class AccessGate:
             self._check_local(scope, headers)
         if scope["type"] == "websocket" and self._is_foreign(scope, headers):
             raise HTTPException(403, FOREIGN)
+        if self._comes_back(scope):
+            return
         if key.startswith(SECRET_PREFIX):
             scope.setdefault("state", {})["session"] = self._session_of(key, scope["path"])
         elif self._digests:
             self._check_key(key)
+
+    def _comes_back(self, scope: Scope) -> bool:
+        """Whether a WebSocket names a call of its own; the secret that began the call may have expired since."""
+        if scope["type"] != "websocket" or scope["path"] != REALTIME:
+            return False
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        return any(self._access.resumes(token) for token in query.get("resume", []))
 
     def _session_of(self, key: str, path: str) -> str:
         session = self._access.session_of(key)
@@ -115,6 +131,12 @@ class AccessGate:
         if origin is None or origin in self._access.origins:
             return False
         return not _same_origin(origin, scope, headers.get("host", ""))
+
+
+def _digest_of(configured: str) -> bytes:
+    if configured.startswith(DIGEST):
+        return bytes.fromhex(configured.removeprefix(DIGEST))
+    return hashlib.sha256(configured.encode()).digest()
 
 
 def _key_of(scope: Scope, headers: Headers) -> str:

@@ -36,6 +36,7 @@ CODES = {
     405: "method_not_allowed",
     413: "request_too_large",
     415: "unsupported_media_type",
+    426: "upgrade_required",
 }
 UNAVAILABLE_RETRY_S = 5
 HUNG_UP = 499  # nginx's word for a client that is gone
@@ -47,7 +48,11 @@ ASKERS_FAULT = {  # what an engine refuses because of the request: asking again 
     "unknown_voice",
     "unsupported_language",
 }
-STATUS = {"model_not_found": 404}  # of refusals that are not 400
+STATUS = {  # of refusals that are not 400
+    "model_not_found": 404,
+    "resume_token_unknown": 404,
+    "resume_cursor_unknown": 404,
+}
 
 
 def exception_handlers() -> dict[Any, ExceptionHandler]:

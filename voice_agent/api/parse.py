@@ -56,15 +56,15 @@ def parse_event(value: dict[str, Any]) -> ClientEvent:
     return validated(EVENTS[kind], value, "")
 
 
-def parse_session(text: str) -> SessionPatch:
-    """The session a call was made with (`type` may be absent there); raises RemoteProtocolError."""
+def parse_session(text: str, kind: str) -> SessionPatch:
+    """The session a call was made with, of this type if it names none; raises RemoteProtocolError."""
     try:
         value = read_object(text)
     except RemoteProtocolError as error:
         raise RemoteProtocolError(
             "invalid_json", f"The session cannot be read: {error}", "session"
         ) from error
-    return validated(SessionPatch, {"type": "realtime"} | value, "session")
+    return validated(SessionPatch, {"type": kind} | value, "session")
 
 
 M = typing.TypeVar("M", bound=BaseModel)

@@ -12,7 +12,7 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from voice_agent.api.parse import parse_event, parse_session, read_object
 from voice_agent.api.schema import (
@@ -27,9 +27,9 @@ from voice_agent.api.schema import (
     SessionUpdate,
 )
 from voice_agent.api.wire_items import ROOT, Json, WireItems, typed_item
-from voice_agent.api.wire_new_items import command_for
+from voice_agent.api.wire_new_items import Taken, command_for
 from voice_agent.api.wire_reply import ReplyShape, SoundEncoder, WireReply, reply_id
-from voice_agent.api.wire_session import VoiceNamed, WireSession, as_named
+from voice_agent.api.wire_session import TRANSCRIPTION, VoiceNamed, WireSession, as_named
 from voice_agent.api.wire_turns import WireTurns
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
@@ -58,6 +58,8 @@ from voice_agent.events import (
     SessionEvent,
     SessionSettings,
     SettingsChanged,
+    SoundFailed,
+    SoundTranscribed,
     SpeechStarted,
     SpeechStopped,
     TextAdded,
@@ -129,8 +131,10 @@ class RealtimeProtocol:
             SpeechStopped: turns.speech_stopped,
             IdleTimedOut: turns.idle,
             TurnCommitted: turns.committed,
-            TurnTranscribed: lambda event: turns.transcribed(event, wanted=self._session.transcribes),
-            TranscriptionFailed: lambda event: turns.failed(event) if self._session.transcribes else [],
+            TurnTranscribed: lambda event: turns.transcribed(event, self._session.transcription),
+            TranscriptionFailed: lambda event: turns.failed(event, self._session.transcription),
+            SoundTranscribed: lambda event: turns.sound_transcribed(event, self._session.transcription),
+            SoundFailed: lambda event: turns.sound_failed(event, self._session.transcription),
             InputCleared: lambda event: [{"type": "input_audio_buffer.cleared"}],
             TextAdded: self._text_added,
             ItemDeleted: self._item_deleted,
@@ -150,9 +154,9 @@ class RealtimeProtocol:
     def configure(self, session: str) -> dict[str, Any]:
         """Apply the session (JSON) a call was made with, before it starts; returns the settings that it changes.
 
-        Raises RemoteProtocolError, nothing applied.
+        It may make it a session for transcription alone. Raises RemoteProtocolError, nothing applied.
         """
-        return self._session.update(parse_session(session))
+        return self._session.update(parse_session(session, self._session.kind), begins=True)
 
     def adopt(self, settings: SessionSettings) -> None:
         """The session as it really is, before it starts."""
@@ -214,7 +218,7 @@ class RealtimeProtocol:
             raise RemoteProtocolError(
                 "rate_limit_exceeded", "Too many items at once; wait for them to be added."
             )
-        command, item = command_for(item_id, event.item, event.event_id, sees=self._transport.sees)
+        command, item = command_for(item_id, event.item, event.event_id, self._taken)
         self._pending[item_id] = (item, after)
         session_after = None if after is None else self._items.session_id(after)
         return [replace(command, after=session_after)]
@@ -254,7 +258,7 @@ class RealtimeProtocol:
         if len(payload) > MAX_APPEND_BYTES:
             message = f"'audio' holds {len(payload)} bytes; {MAX_APPEND_BYTES} are the most in one event."
             raise RemoteProtocolError("invalid_value", message, "audio")
-        return [AppendSound(payload, cast(Any, self._session.input_encoding), event.event_id)]
+        return [AppendSound(payload, self._session.input_encoding, event.event_id)]
 
     def _output_clear(self, event: ClientEvent) -> list[SessionCommand]:
         if self._transport.encoder is not None:
@@ -263,6 +267,9 @@ class RealtimeProtocol:
         return [ClearOutput()]
 
     def _response_create(self, event: ResponseCreate) -> list[SessionCommand]:
+        if self._session.kind == TRANSCRIPTION:
+            message = "This session is for transcription alone: it makes no responses."
+            raise RemoteProtocolError("invalid_value", message, "type")
         options = event.response
         if options is None:
             return [CreateReply(client_event_id=event.event_id)]
@@ -284,7 +291,7 @@ class RealtimeProtocol:
         root = f"response.input[{n}]"
         if item.type != "item_reference":
             item_id = item.id or self._new_id()
-            return command_for(item_id, item, None, root, sees=self._transport.sees)[0]
+            return command_for(item_id, item, None, self._taken, root)[0]
         if item.id is None or item.id not in self._items:
             message = f"There is no item {str(item.id)[:64]!r}."
             raise RemoteProtocolError("invalid_value", message, f"{root}.id")
@@ -293,6 +300,10 @@ class RealtimeProtocol:
     def _response_cancel(self, event: ResponseCancel) -> list[SessionCommand]:
         named = reply_id(event.response_id) if event.response_id else None
         return [CancelReply(named, event.event_id)]
+
+    @property
+    def _taken(self) -> Taken:
+        return Taken(self._transport.sees, self._session.input_encoding)
 
     def _known_item(self, item_id: str, code: str) -> Json:
         item = self._items.get(item_id)

@@ -148,9 +148,12 @@ ToolChoice = Literal["auto", "none", "required"] | NamedTool
 
 
 class SessionPatch(Wire):
-    """session.update's partial session: absent keeps, null switches off where that has a meaning."""
+    """session.update's partial session: absent keeps, null switches off where that has a meaning.
 
-    type: Literal["realtime"]
+    Of both types; one for transcription alone has only `include` and `audio.input` (checked where it is merged).
+    """
+
+    type: Literal["realtime", "transcription"]
     model: str | None = None
     output_modalities: Modalities | None = None
     instructions: str | None = None

@@ -40,11 +40,14 @@ class SessionPort(Protocol):
 
 
 class Line:
-    """A channel with the spelling its client speaks: GA, or beta."""
+    """A channel with the spelling its client speaks: GA, or beta; `greeting` is what session.created says besides."""
 
-    def __init__(self, channel: TextChannel, dialect: Beta | None = None) -> None:
+    def __init__(
+        self, channel: TextChannel, dialect: Beta | None = None, greeting: Json | None = None
+    ) -> None:
         self._channel = channel
         self._dialect = dialect
+        self.greeting = greeting or {}
 
     async def send(self, frames: list[str]) -> None:
         """Send in order."""
@@ -85,7 +88,7 @@ class Switchboard:
 
     def opening(self, line: Line) -> list[str]:
         """session.created with the session as it is now, for a line or one that takes its place."""
-        return line.frames([self._protocol.opening()])
+        return line.frames([self._protocol.opening() | line.greeting])
 
     async def join(self, line: Line) -> None:
         """Open a line with session.created and carry its client's events until its channel closes."""

@@ -19,6 +19,13 @@ TYPES = {
     "conversation.item.added": "conversation.item.created",
 }
 LEFT_OUT = {"conversation.item.done"}
+TRANSCRIPTION_UPDATE = "transcription_session.update"
+OF_TRANSCRIPTION = (
+    "input_audio_format",
+    "input_audio_transcription",
+    "input_audio_noise_reduction",
+    "turn_detection",
+)
 PARTS = {"output_text": "text", "output_audio": "audio"}
 FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 FORMAT_NAMES = {name: flat for flat, name in FORMATS.items()}
@@ -44,11 +51,14 @@ class Beta:
 
     def read(self, event: Json) -> Json:
         """A client's event under its GA names."""
+        kind = "realtime"
+        if event.get("type") == TRANSCRIPTION_UPDATE:
+            kind, event = "transcription", event | {"type": "session.update"}
         for name in ("session", "response"):
             inner = event.get(name)
             if isinstance(inner, dict):
                 nested = self._nested(cast(Json, inner))
-                event = event | {name: nested | ({"type": "realtime"} if name == "session" else {})}
+                event = event | {name: nested | ({"type": kind} if name == "session" else {})}
         return event
 
     def write(self, event: Json) -> list[Json]:
@@ -57,6 +67,10 @@ class Beta:
         if kind in LEFT_OUT:
             return []
         renamed = event | {"type": TYPES.get(kind, kind)}
+        if event.get("session", {}).get("type") == "transcription":
+            return [
+                renamed | {"type": f"transcription_{kind}", "session": _flat_transcription(event["session"])}
+            ]
         if "session" in event:
             renamed["session"] = self._flat_session(event["session"])
         if "response" in event:
@@ -95,6 +109,11 @@ class Beta:
             flat[name] = _value_out(name, _get(response, FLAT[name]))
         flat["output"] = [_item(item) for item in response["output"]]
         return flat | {"temperature": self._temperature}
+
+
+def _flat_transcription(session: Json) -> Json:
+    kept = {key: session[key] for key in session if key not in {"type", "audio"}}
+    return kept | {name: _value_out(name, _get(session, FLAT[name])) for name in OF_TRANSCRIPTION}
 
 
 def _value_in(key: str, value: Any) -> Any:

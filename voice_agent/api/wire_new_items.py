@@ -5,12 +5,13 @@ Used for conversation.item.create and for the `input` of response.create. Every 
 
 import binascii
 from base64 import b64decode
+from dataclasses import dataclass
 from typing import NoReturn, cast
 
 from voice_agent.api.schema import NewItem, Part
 from voice_agent.api.wire_items import Json, call_item, message_item, result_item
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import AddText, AddToolCall, AddToolResult
+from voice_agent.events import AddSpoken, AddText, AddToolCall, AddToolResult, Encoding, Sound
 from voice_agent.events import NewItem as NewItemCommand
 
 PARTS = {
@@ -20,13 +21,22 @@ PARTS = {
 }
 IMAGE_KINDS = ("data:image/png;base64,", "data:image/jpeg;base64,")
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+SHORTEST_BYTES = {"audio/pcm": 480, "audio/pcmu": 80, "audio/pcma": 80}  # 10 ms
 MAX_ECHOED_CHARS = 64 * 1024  # of an image: a frame may not be larger than clients take
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a session takes in items: images or none, and sound in its input's format."""
+
+    sees: bool = False
+    encoding: Encoding = "audio/pcm"
+
+
 def command_for(
-    item_id: str, item: NewItem, event_id: str | None, root: str = "item", *, sees: bool = False
+    item_id: str, item: NewItem, event_id: str | None, taken: Taken, root: str = "item"
 ) -> tuple[NewItemCommand, Json]:
-    """A new item's command and its shape on the wire; `sees` says whether images are taken. RemoteProtocolError."""
+    """A new item's command and its shape on the wire. Raises RemoteProtocolError that names the part."""
     match item.type:
         case "function_call_output":
             call_id, output = _needed(item, root, "call_id"), _needed(item, root, "output")
@@ -37,30 +47,61 @@ def command_for(
             shape = call_item(item_id, call_id, name, arguments, "completed")
             return AddToolCall(item_id, call_id, name, arguments, event_id), shape
         case _:
-            return _message(item_id, item, event_id, root, sees=sees)
+            return _message(item_id, item, event_id, taken, root)
 
 
 def _message(
-    item_id: str, item: NewItem, event_id: str | None, root: str, *, sees: bool
+    item_id: str, item: NewItem, event_id: str | None, taken: Taken, root: str
 ) -> tuple[NewItemCommand, Json]:
     if item.role is None:
         _missing(f"{root}.role")
     if item.content is None:
         _missing(f"{root}.content")
-    texts: list[str] = []
+    parts: list[str | Sound] = []
     images: list[str] = []
     shown: list[Json] = []
     for n, part in enumerate(item.content):
         param = f"{root}.content[{n}]"
+        if part.type == "input_audio" and item.role == "user" and part.transcript is None:
+            parts.append(Sound(_sound(part, taken.encoding, param), taken.encoding, n))
+            shown.append({"type": "input_audio", "transcript": None})
+            continue
         value = _value(part, item.role, param)
         if part.type == "input_image":
-            images.append(_image(value, param, sees=sees))
+            images.append(_image(value, param, sees=taken.sees))
             shown.append(_shown_image(part, value))
         else:
-            texts.append(value)
+            parts.append(value)
             shown.append(_shown_text(item.role, part, value))
-    command = AddText(item_id, item.role, "\n".join(texts), event_id, images=tuple(images))
-    return command, message_item(item_id, item.role, shown)
+    return _command(item_id, item, event_id, parts, tuple(images)), message_item(item_id, item.role, shown)
+
+
+def _command(
+    item_id: str, item: NewItem, event_id: str | None, parts: list[str | Sound], images: tuple[str, ...]
+) -> AddText | AddSpoken:
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) < len(parts):
+        return AddSpoken(item_id, tuple(parts), event_id, images=images)
+    assert item.role is not None, "it was looked at before"
+    return AddText(item_id, item.role, "\n".join(texts), event_id, images=images)
+
+
+def _sound(part: Part, encoding: Encoding, param: str) -> bytes:
+    """A part's sound; raises RemoteProtocolError."""
+    if not part.audio:
+        message = (
+            f"A sound needs '{param}.audio' (base64, in the session's input format) or its 'transcript'."
+        )
+        raise RemoteProtocolError("missing_required_parameter", message, f"{param}.audio")
+    try:
+        payload = b64decode(part.audio, validate=True)
+    except (binascii.Error, ValueError) as error:
+        message = f"Invalid value for '{param}.audio': it should be base64 ({error})."
+        raise RemoteProtocolError("invalid_value", message, f"{param}.audio") from error
+    if len(payload) < SHORTEST_BYTES[encoding]:
+        message = f"The sound in '{param}.audio' is shorter than 10 ms."
+        raise RemoteProtocolError("invalid_value", message, f"{param}.audio")
+    return payload
 
 
 def _value(part: Part, role: str, param: str) -> str:
@@ -73,12 +114,6 @@ def _value(part: Part, role: str, param: str) -> str:
     value = cast(str | None, getattr(part, kinds[part.type]))
     if value is not None:
         return value
-    if part.type == "input_audio":
-        message = (
-            "Sound in an item needs its 'transcript' here; to have sound recognized send it by "
-            "input_audio_buffer.append and input_audio_buffer.commit."
-        )
-        raise RemoteProtocolError("unsupported_value", message, f"{param}.transcript")
     _missing(f"{param}.{kinds[part.type]}")
 
 

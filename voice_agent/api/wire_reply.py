@@ -4,6 +4,7 @@ The naming trap of this protocol lives here: parts inside items are output_audio
 content_part event is audio or text. Knows no session and no I/O; events are dicts without event_id.
 """
 
+import math
 from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 from voice_agent.api.wire_items import Json, WireItems, call_item, message_item
 from voice_agent.audio import PcmChunk
 from voice_agent.events import ReplyDone, ReplyToolCall, ReplyTruncated
+from voice_agent.requests import AUDIO_TOKENS_IN_PER_S, AUDIO_TOKENS_OUT_PER_S
 
 CANCEL_REASONS = {"turn_detected", "client_cancelled"}
 INCOMPLETE_REASONS = {"max_output_tokens", "content_filter"}
@@ -136,7 +138,7 @@ class WireReply:
         if self.message is not None:
             events += self._close_message(self.message, event.status == "completed")
         self.closed = True
-        response = self._response(event.status, _details(event), _usage(event.usage or {}))
+        response = self._response(event.status, _details(event), _usage(event))
         events += [
             {"type": "response.done", "response": response},
             {"type": "rate_limits.updated", "rate_limits": []},
@@ -273,20 +275,22 @@ def _details(event: ReplyDone) -> Json | None:
     return {"type": event.status, "reason": reason}
 
 
-def _usage(counts: dict[str, int]) -> dict[str, Any]:
-    """Token counts under OpenAI's names, zero where the Thinker told nothing."""
-    tokens_in = counts.get("input_tokens", counts.get("prompt_tokens", 0))
-    tokens_out = counts.get("output_tokens", counts.get("completion_tokens", 0))
-    cached = counts.get("cached_tokens", 0)
+def _usage(event: ReplyDone) -> dict[str, Any]:
+    """Counts under OpenAI's names: text as the Thinker counted it (zero where it told nothing), sound by its length."""
+    counts = event.usage or {}
+    text_in = counts.get("input_tokens", counts.get("prompt_tokens", 0))
+    text_out = counts.get("output_tokens", counts.get("completion_tokens", 0))
+    audio_in = math.ceil(event.heard_s * AUDIO_TOKENS_IN_PER_S)
+    audio_out = math.ceil(event.said_s * AUDIO_TOKENS_OUT_PER_S)
     return {
-        "total_tokens": tokens_in + tokens_out,
-        "input_tokens": tokens_in,
-        "output_tokens": tokens_out,
+        "total_tokens": text_in + audio_in + text_out + audio_out,
+        "input_tokens": text_in + audio_in,
+        "output_tokens": text_out + audio_out,
         "input_token_details": {
-            "text_tokens": tokens_in,
-            "audio_tokens": 0,
+            "text_tokens": text_in,
+            "audio_tokens": audio_in,
             "image_tokens": 0,
-            "cached_tokens": cached,
+            "cached_tokens": counts.get("cached_tokens", 0),
         },
-        "output_token_details": {"text_tokens": tokens_out, "audio_tokens": 0},
+        "output_token_details": {"text_tokens": text_out, "audio_tokens": audio_out},
     }

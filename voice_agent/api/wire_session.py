@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from voice_agent.api.schema import ResponseOptions, SessionPatch
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import SessionSettings
+from voice_agent.events import Encoding, SessionSettings
 
 Json = dict[str, Any]
 VoiceNamed = Callable[[str, str], str]  # the voice that a name means; the parameter to blame if there is none
@@ -41,6 +41,8 @@ KNOBS = {  # server_vad's, by the settings' names
     "silence_ms": "silence_duration_ms",
     "idle_timeout_ms": "idle_timeout_ms",
 }
+REALTIME, TRANSCRIPTION = "realtime", "transcription"  # the types of a session
+OF_TRANSCRIPTION = {"audio", "include"}  # what one for transcription alone has
 NO_KNOBS: Json = {**dict.fromkeys(KNOBS), "eagerness": "auto"}
 ALIAS = "gpt-"  # clients of other servers name models of theirs: they get ours under that name
 # null means off for these; for all others it means absent
@@ -139,7 +141,7 @@ class WireSession:
         self._identity: Json = {
             "id": session_id,
             "object": "realtime.session",
-            "type": "realtime",
+            "type": REALTIME,
             "model": model,
         }
         if expires_at is not None:
@@ -153,12 +155,22 @@ class WireSession:
 
     def full(self) -> Json:
         """The whole object for session.created and session.updated."""
-        return self._identity | deepcopy(self._wire)
+        whole = self._identity | deepcopy(self._wire)
+        if self.kind == REALTIME:
+            return whole
+        shown = {key: whole[key] for key in whole if key in {"id", "type", "expires_at", "include"}}
+        audio_in = {"audio": {"input": whole["audio"]["input"]}}
+        return shown | {"object": "realtime.transcription_session"} | audio_in
 
     @property
-    def transcribes(self) -> bool:
-        """Whether the client wants to be told what it said."""
-        return self._wire["audio"]["input"]["transcription"] is not None
+    def kind(self) -> str:
+        """Its type on the wire."""
+        return self._identity["type"]
+
+    @property
+    def transcription(self) -> Json | None:
+        """How the client wants to be told what it said; None: not at all."""
+        return self._wire["audio"]["input"]["transcription"]
 
     @property
     def text_only(self) -> bool:
@@ -166,7 +178,7 @@ class WireSession:
         return self._wire["output_modalities"] == ["text"]
 
     @property
-    def input_encoding(self) -> str:
+    def input_encoding(self) -> Encoding:
         """The format of appended sound."""
         return self._wire["audio"]["input"]["format"]["type"]
 
@@ -181,10 +193,14 @@ class WireSession:
         """As the client wrote it."""
         return self._wire["max_output_tokens"]
 
-    def update(self, patch: SessionPatch) -> dict[str, Any]:
-        """Merge a partial session; returns the settings that change. Raises RemoteProtocolError, nothing applied."""
+    def update(self, patch: SessionPatch, *, begins: bool = False) -> dict[str, Any]:
+        """Merge a partial session; returns the settings that change. Raises RemoteProtocolError, nothing applied.
+
+        Only one that `begins` may become one of another type.
+        """
         wanted = patch.model_dump(exclude_unset=True)
-        wanted.pop("type")
+        kind = wanted.pop("type")
+        self._check_kind(kind, wanted, begins)
         model = wanted.pop("model", None) or self._model
         if model != self._model and not model.startswith(ALIAS):
             raise RemoteProtocolError(
@@ -203,13 +219,15 @@ class WireSession:
             merged["audio"]["input"]["turn_detection"] = _turn_detection(
                 self._turn_detection(), knobs, self._detections
             )
-        before, after = self._settings(self._wire), self._settings(merged)
-        self._wire = merged
+        if kind == TRANSCRIPTION:
+            _only_transcribe(merged["audio"]["input"], self._model if begins else None)
+        before, after = self._settings(self._wire, self.kind), self._settings(merged, kind)
+        self._wire, self._identity["type"] = merged, kind
         return {name: value for name, value in after.items() if name not in before or value != before[name]}
 
     def adopt(self, settings: SessionSettings) -> None:
         """Show what the session really does now; what it agrees with keeps the client's own spelling."""
-        shown = self._settings(self._wire)
+        shown = self._settings(self._wire, self.kind)
         for name, mapped in MAPPED.items():
             if shown[name] != getattr(settings, name):
                 _put(self._wire, mapped.path, mapped.to_wire(getattr(settings, name)))
@@ -241,14 +259,31 @@ class WireSession:
             output["voice"] = wanted.voice if isinstance(wanted.voice, str) else wanted.voice.id
         return {"output": output, "max_output_tokens": options.max_output_tokens or self.max_output_tokens}
 
+    def _check_kind(self, kind: str, wanted: Json, begins: bool) -> None:
+        if kind != self.kind and not begins:
+            message = (
+                f"The type of a session cannot change; it is {self.kind!r}. One for transcription alone begins with "
+                "?intent=transcription, or with a client secret for such a session."
+            )
+            raise RemoteProtocolError("invalid_value", message, "session.type")
+        if kind != TRANSCRIPTION:
+            return
+        extra = [key for key in wanted if key not in OF_TRANSCRIPTION and wanted[key] is not None]
+        extra += ["audio.output"] if (wanted.get("audio") or {}).get("output") else []
+        if extra:
+            message = f"A session for transcription has no '{extra[0]}'."
+            raise RemoteProtocolError("unknown_parameter", message, f"session.{extra[0]}")
+
     def _turn_detection(self) -> Json | None:
         return self._wire["audio"]["input"]["turn_detection"]
 
-    def _settings(self, wire: Json) -> dict[str, Any]:
+    def _settings(self, wire: Json, kind: str) -> dict[str, Any]:
         settings = {name: mapped.from_wire(_get(wire, mapped.path)) for name, mapped in MAPPED.items()}
         if settings["max_output_tokens"] == "inf":
             settings["max_output_tokens"] = self._tokens_limit
         settings["voice"] = self._voice_named(settings["voice"], "session.audio.output.voice")
+        settings["language"] = (wire["audio"]["input"]["transcription"] or {}).get("language") or ""
+        settings["answers"] = kind == REALTIME
         detection: Json | None = wire["audio"]["input"]["turn_detection"]
         if detection is None:
             return settings | NO_KNOBS | {"turn_detection": "none"}
@@ -281,6 +316,14 @@ def _initial(settings: SessionSettings, detections: dict[str, Json]) -> Json:
     for name, mapped in MAPPED.items():
         _put(wire, mapped.path, mapped.to_wire(getattr(settings, name)))
     return wire
+
+
+def _only_transcribe(audio_in: Json, first_model: str | None) -> None:
+    """What is said is told, unless the client switches that off later, and nothing answers it."""
+    if first_model and audio_in["transcription"] is None:
+        audio_in["transcription"] = {"model": first_model}
+    if audio_in["turn_detection"]:
+        audio_in["turn_detection"] |= {"create_response": False}
 
 
 def _turn_detection(old: Json | None, knobs: Json, detections: dict[str, Json]) -> Json:

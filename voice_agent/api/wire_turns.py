@@ -3,16 +3,22 @@
 Pure; events are dicts without event_id.
 """
 
+import math
+
 from voice_agent.api.wire_items import Json, WireItems, spoken_item
 from voice_agent.events import (
     IdleTimedOut,
+    SoundFailed,
+    SoundTranscribed,
     SpeechStarted,
     SpeechStopped,
     TranscriptionFailed,
     TurnCommitted,
     TurnTranscribed,
 )
+from voice_agent.requests import AUDIO_TOKENS_IN_PER_S
 
+BY_DURATION = "whisper"  # models of this name are charged by the second at OpenAI, all others by the token
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
@@ -53,29 +59,59 @@ class WireTurns:
         }
         return [committed, *self._items.add_whole(spoken_item(item_id), session_id=event.turn_id)]
 
-    def transcribed(self, event: TurnTranscribed, *, wanted: bool) -> list[Json]:
-        """The words are known: whole in one delta, as a recognizer of whole turns gives them."""
-        item_id = turn_item(event.turn_id)
-        if item := self._items.get(item_id):
-            item["content"] = [{"type": "input_audio", "transcript": event.text}]
-        if not wanted:
+    def transcribed(self, event: TurnTranscribed, wanted: Json | None) -> list[Json]:
+        """The words of a turn are known; told only as `wanted`."""
+        return self._words(
+            SoundTranscribed(turn_item(event.turn_id), 0, event.text, event.audio_seconds, event.tokens),
+            wanted,
+        )
+
+    def sound_transcribed(self, event: SoundTranscribed, wanted: Json | None) -> list[Json]:
+        """The same of a sound in an item."""
+        return self._words(event, wanted)
+
+    def failed(self, event: TranscriptionFailed, wanted: Json | None) -> list[Json]:
+        """The words of a turn will never be known."""
+        failed = SoundFailed(turn_item(event.turn_id), 0, event.code, event.message)
+        return self.sound_failed(failed, wanted)
+
+    def sound_failed(self, event: SoundFailed, wanted: Json | None) -> list[Json]:
+        """The same of a sound in an item."""
+        if wanted is None:
             return []
-        place = {"item_id": item_id, "content_index": 0}
+        error = {"type": "server_error", "code": event.code, "message": event.message}
+        place = {"item_id": event.item_id, "content_index": event.part}
+        return [{"type": f"{TRANSCRIPTION}.failed", **place, "error": error}]
+
+    def _words(self, event: SoundTranscribed, wanted: Json | None) -> list[Json]:
+        """Whole in one delta, as a recognizer of whole turns gives them."""
+        if item := self._items.get(event.item_id):
+            item["content"][event.part] = {"type": "input_audio", "transcript": event.text}
+        if wanted is None:
+            return []
+        place = {"item_id": event.item_id, "content_index": event.part}
         delta = {"type": f"{TRANSCRIPTION}.delta", **place, "delta": event.text}
-        usage = {"type": "duration", "seconds": round(event.audio_seconds, 3)}
         completed = {
             "type": f"{TRANSCRIPTION}.completed",
             **place,
             "transcript": event.text,
-            "usage": usage,
+            "usage": _usage(event, str(wanted.get("model") or "")),
         }
         return [*([delta] if event.text else []), completed]
 
-    def failed(self, event: TranscriptionFailed) -> list[Json]:
-        """The words will never be known."""
-        error = {"type": "server_error", "code": event.code, "message": event.message}
-        kind = f"{TRANSCRIPTION}.failed"
-        return [{"type": kind, "item_id": turn_item(event.turn_id), "content_index": 0, "error": error}]
+
+def _usage(event: SoundTranscribed, model: str) -> Json:
+    """As the client's own name for the recognizer is counted at OpenAI."""
+    if model.startswith(BY_DURATION):
+        return {"type": "duration", "seconds": round(event.audio_seconds, 3)}
+    heard = math.ceil(event.audio_seconds * AUDIO_TOKENS_IN_PER_S)
+    return {
+        "type": "tokens",
+        "input_tokens": heard,
+        "output_tokens": event.tokens,
+        "total_tokens": heard + event.tokens,
+        "input_token_details": {"text_tokens": 0, "audio_tokens": heard},
+    }
 
 
 def turn_item(turn_id: str) -> str:

@@ -173,13 +173,17 @@ class Pong(Message, frozen=True, tag=True):
 
 
 class Transcript(Message, frozen=True, tag=True):
-    """What was said; empty if there were no words. Ends the request. `words` only where they were asked for."""
+    """What was said; empty if there were no words. Ends the request. `words` only where they were asked for.
+
+    `tokens` is how many the recognizer wrote.
+    """
 
     request_id: str
     epoch: int
     text: str
     language: str
     words: list[HeardWord] = []
+    tokens: int = 0
 
 
 class TextDelta(Message, frozen=True, tag=True):

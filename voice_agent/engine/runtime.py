@@ -73,6 +73,10 @@ class RecognizerModel(Protocol):
         """When each word of a text it recognized in these samples was spoken; empty if it cannot tell."""
         ...
 
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text that it recognized has."""
+        ...
+
 
 class ThinkerModel(Protocol):
     """The LLM; blocking, one thread."""

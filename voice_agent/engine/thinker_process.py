@@ -165,7 +165,8 @@ class ThinkerEngine:
         speech = _speech(request.pcm)
         text, spoken = self._recognizer.transcribe(speech, language)
         words = self._recognizer.align(speech, text, spoken) if request.timed and text else []
-        return Transcript(job.request_id, job.epoch, text, spoken, words)
+        tokens = self._recognizer.count_tokens(text)
+        return Transcript(job.request_id, job.epoch, text, spoken, words, tokens)
 
     def _think(self, job: Job, request: Think) -> Finished:
         if self.thinker is None or isinstance(self.thinker, ConcurrentThinkerModel):

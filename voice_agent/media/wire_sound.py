@@ -26,6 +26,21 @@ def rate_of(encoding: str) -> int:
     return PCM_RATE_HZ if encoding == PCM else g711.RATE_HZ
 
 
+async def sound_at_model_rate(payload: bytes, encoding: str) -> Samples:
+    """A whole sound at 16 kHz [T]; half a sample at its end is left out. Others get their turn between its pieces."""
+    resampler, ready = Resampler(rate_of(encoding), MODEL_RATE_HZ), list[Samples]()
+    for at in range(0, len(payload), PIECE_BYTES):
+        ready.append(resampler.push(_samples(payload[at : at + PIECE_BYTES], encoding)))
+        await asyncio.sleep(0)
+    return np.concatenate([*ready, resampler.flush()])
+
+
+def _samples(payload: bytes, encoding: str) -> Samples:
+    if encoding != PCM:
+        return g711.decode(payload, encoding)
+    return np.frombuffer(payload[: len(payload) // 2 * 2], dtype="<i2").astype(np.int16)
+
+
 class ReplyEncoder:
     """One reply's sound to one wire format, whatever the Talker's rate."""
 
@@ -146,8 +161,7 @@ class AppendedSound:
 
     def _decoded(self, payload: bytes) -> Samples:
         if self._encoding != PCM:
-            return g711.decode(payload, self._encoding)
+            return _samples(payload, self._encoding)
         whole = self._odd + payload
-        end = len(whole) // 2 * 2
-        self._odd = whole[end:]
-        return np.frombuffer(whole[:end], dtype="<i2").astype(np.int16)
+        self._odd = whole[len(whole) // 2 * 2 :]
+        return _samples(whole, PCM)

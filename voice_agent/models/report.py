@@ -4,12 +4,13 @@ Text for a person only; nothing parses it. Knows no command line: the caller han
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from voice_agent.clock import NS_PER_S, Clock, MonotonicClock
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import MODELS, Model, Role, profile_models
+from voice_agent.models.catalog import MODELS, Model, Role, model_named, profile_models
 from voice_agent.models.download import Note, Progress
 from voice_agent.models.store import Store
 
@@ -27,16 +28,23 @@ _SETTING: dict[Role, str] = {
 }
 
 
-def describe(store: Store, profile: str) -> str:
-    """Return the table of a profile's models and then the others; WeightsError for an unknown profile."""
-    wanted = profile_models(profile)
-    chosen = [MODELS[name] for name in wanted]
+def describe(store: Store, profile: str, names: Sequence[str] | None = None, flags: str = "") -> str:
+    """Return the table of a configuration's models (None: its profile's) and then the others.
+
+    `flags` are those of the command line that chose the configuration. Raises WeightsError for an unknown name.
+    """
+    of_profile = profile_models(profile)
+    wanted = of_profile if names is None else names
+    title = (
+        f"Profile {profile}" if set(wanted) == set(of_profile) else f"This configuration (profile {profile})"
+    )
+    chosen = [model_named(name) for name in wanted]
     others = [model for name, model in MODELS.items() if name not in wanted]
     lines = [f"Cache: {store.folder}" + (" (offline)" if store.offline else "")]
-    lines += [f"Profile {profile}:" if chosen else f"Profile {profile} needs no weights."]
+    lines += [f"{title}:" if chosen else f"{title} needs no weights."]
     lines += [line for model in chosen for line in _entry(store, model)]
     lines += ["Also known:", *[line for model in others for line in _entry(store, model)]]
-    lines += ["To fetch what a profile needs: voice-agent models pull"]
+    lines += [f"To fetch what it needs: voice-agent models pull{flags}"]
     return "\n".join(lines) + "\n"
 
 

@@ -63,7 +63,7 @@ class Store:
         for missing in self._missing_in_cache(model):
             todo = "fetch it once with network" if self.offline else "fetch it"
             raise WeightsError(
-                f"{name}: {missing.file.name} {missing.why} ({self.folder / name}); {todo}: {PULL_COMMAND}"
+                f"{name}: {missing.file.name} {missing.why} ({self.folder / name}); {todo}: {PULL_COMMAND} {name}"
             )
         return self.folder / name
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.engine.messages import HeardWord
 from voice_agent.engine.runtime import RecognizerOptions
-from voice_agent.errors import EngineError, WeightsError
+from voice_agent.errors import ConfigError, EngineError, WeightsError
 from voice_agent.models.first_word import command_in, first_words
 
 SHORTEST_SAMPLES = MODEL_RATE_HZ // 10  # below that there is no word
@@ -51,7 +51,10 @@ class Heard:
 
 
 def load(folder: Path, options: RecognizerOptions) -> "Whisper":
-    """Load a CTranslate2 Whisper folder; raises WeightsError. `extra`: `languages`, those detection may choose."""
+    """Load a CTranslate2 Whisper folder; raises WeightsError, ConfigError for a language it does not hear.
+
+    `extra`: `languages`, those detection may choose.
+    """
     return Whisper(folder, options)
 
 
@@ -76,6 +79,10 @@ class Whisper:
         self._mel = loaded.feature_extractor
         self._tokenizer = cast(Any, loaded.hf_tokenizer)
         self._multilingual = bool(self._model.is_multilingual)
+        if not self._multilingual and (options.language or "en").lower().split("-")[0] != "en":
+            raise ConfigError(
+                f"recognizer.language: the model in {folder} hears English only, not {options.language!r}"
+            )
         self._allowed = [str(tag) for tag in options.extra.get("languages", [])]
         self._end_id = self._id("<|endoftext|>")
         self._first_words = first_words(self._first_token)
@@ -130,6 +137,10 @@ class Whisper:
         )[0]
         lengths = [len(group) for group in tokens]
         return word_times(words, lengths, aligned.alignments, len(speech) / MODEL_RATE_HZ)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _known(self, language: str | None) -> str | None:
         if not self._multilingual:

@@ -39,6 +39,7 @@ class Item:
     call_id: str = ""
     name: str = ""
     images: tuple[str, ...] = ()  # data URIs that a user's message shows
+    sound_s: float = 0.0  # how much of a user's message was spoken
 
 
 class Chat:
@@ -95,12 +96,17 @@ class Chat:
         """Append what the user said or typed; False if the id is taken."""
         return self.insert(Item(turn_id, "message", text, "user"))
 
-    def write_user(self, turn_id: str, text: str) -> bool:
+    @property
+    def sound_s(self) -> float:
+        """Seconds of the user's sound in the conversation."""
+        return sum(item.sound_s for item in self._items)
+
+    def write_user(self, turn_id: str, text: str, sound_s: float = 0.0) -> bool:
         """The words of a turn whose place in the conversation was kept; False if it is not there any more."""
         place = self._place(turn_id)
         if place is None:
             return False
-        self._items[place] = replace(self._items[place], text=text)
+        self._items[place] = replace(self._items[place], text=text, sound_s=sound_s)
         return True
 
     def add_system(self, item_id: str, text: str) -> bool:

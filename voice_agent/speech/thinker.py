@@ -105,6 +105,17 @@ class RemoteThinker:
             await self._http.aclose()
             self._http = None
 
+    async def probe(self) -> str:
+        """Ask the server for its models; what is wrong, for whoever configured it, and empty if nothing is."""
+        assert self._http is not None, "RemoteThinker is used inside `async with`"
+        url = self._url.removesuffix("/chat/completions") + "/models"
+        try:
+            response = await self._http.get(url, timeout=CONNECT_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            return f"thinker.url: nothing answers at {url} ({reason}); every question will fail until it does"
+        return model_list_finding(response.status_code, response.text, url, self._model)
+
     async def stream(self, request: Think) -> AsyncGenerator[ThinkResult, None]:
         """Yield the answer; one without a word is asked for once more, then is Failed("thinker_empty")."""
         for attempt in range(ATTEMPTS):
@@ -205,6 +216,22 @@ class _Answer:
             return result
         timings = {"first_token": self._first_ms or now_ms, "total": now_ms}
         return Finished(result.request_id, result.epoch, result.reason, result.usage, timings)
+
+
+def model_list_finding(status: int, text: str, url: str, model: str) -> str:
+    """What a list of models says about the configuration; servers without such a list say nothing."""
+    if status in {401, 403}:
+        return f"thinker.api_key: the server at {url} refuses it ({status})"
+    if status >= 500:
+        return f"thinker.url: the server at {url} answers {status}"
+    try:
+        listed: Any = json.loads(text)
+        names = [str(entry["id"]) for entry in listed["data"]]
+    except (ValueError, TypeError, LookupError):
+        return ""
+    if status != 200 or not names or model in names:
+        return ""
+    return f"thinker.model: the server at {url} has no {model!r}; it has {', '.join(names[:20])}"
 
 
 def _at_close(completion: Completion) -> list[ThinkResult]:
