@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from voice_agent.config import load_config
-from voice_agent.engines import model_names, store_of, thinker_spec
+from voice_agent.engines import model_names, speech_spec, store_of, thinker_spec
+from voice_agent.errors import ConfigError
 
 
 def test_a_thinker_on_vllm_is_a_hugging_face_name_and_may_start_slowly(tmp_path: Path) -> None:
@@ -28,3 +31,16 @@ def test_a_thinker_on_vllm_may_be_a_folder_with_options(tmp_path: Path) -> None:
     assert spec.thinker is not None
     assert spec.thinker.folder == str(Path.home() / "llm")
     assert spec.thinker.extra == {"dtype": "bfloat16", "tensor_parallel_size": 2}
+
+
+def test_cloned_voices_go_to_the_speech_engine_that_can_clone(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    clones = '[talker.clones]\nanna = { file = "anna.wav", text = "Hello." }\n'
+    file.write_text(f'[talker]\nfamily = "qwen3-tts"\nmodel = "/m"\noptions = {{ slots = 8 }}\n{clones}')
+    config = load_config(file, environment={})
+    spec = speech_spec(config, store_of(config))
+    assert spec.talker is not None
+    assert spec.talker.extra == {"slots": 8, "clones": {"anna": {"file": "anna.wav", "text": "Hello."}}}
+    file.write_text(clones)
+    with pytest.raises(ConfigError, match=r"talker\.clones: family piper"):
+        load_config(file, environment={})
