@@ -72,7 +72,7 @@ class Scripted:
         return self._run(request)
 
 
-def app_of(scripted: Scripted, random: bool) -> Any:
+def app_of(scripted: Scripted, random: bool = False) -> Any:
     voices = Voices(lambda: ("joe",), lambda: ("en",), "MIT", {}, lambda: ("joe",) if random else ())
     routes = [
         *create_chat_routes(ChatParts(scripted, voices, ("m", "other"))),

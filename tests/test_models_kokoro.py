@@ -124,7 +124,7 @@ def test_words_are_spread_over_the_sound_in_order_and_windows_join(model: kokoro
 def test_a_clause_longer_than_the_model_is_spoken_in_parts(model: kokoro.Kokoro):
     words = words_of("extraordinarily " * 60)
     latents = model.encode(words, "", 1.0, 0)
-    assert len(latents.words) == 60 and latents.words[-1].end_frame == latents.frames
+    assert len(latents.words) == 60 and 0.99 * latents.frames < latents.words[-1].end_frame <= latents.frames
     assert latents.frames * 240 > PER_SYMBOL * kokoro.MOST_SYMBOLS
 
 
