@@ -291,7 +291,8 @@ class SpeechDevice:
         if self._fused is not None:
             return FusedLane(self._fused, self.arena, most).step
         codec_here = FusedCodec(codec, self.sizes.slots)
-        fused = FusedLane(codec_here, self.arena, most).step
+        tried = max(frames * len(valid) for frames, valid in _TRIAL)
+        fused = FusedLane(codec_here, self.arena, max(most, tried)).step
         distance = self._distance(fused, plain)
         if not distance < _MOST_DISTANCE:
             logger.warning("the fused codec is off by %.3f here: the plain one serves", distance)
