@@ -87,7 +87,7 @@ class _Lane:
 class SpeechDevice:
     """Slots on one device; one thread may call it."""
 
-    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes, role: list[int]) -> None:
+    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes, role: Sequence[int] = ()) -> None:
         self.model = model
         self.sizes = sizes
         self._ops = ops
@@ -100,7 +100,7 @@ class SpeechDevice:
                 model.talker.config, sizes.slots, sizes.length, sizes.ring, model.talker.norm
             )
             self._states = model.codec.new_state(sizes.slots + 1)
-            self.openings = Openings(model, self.arena, role)
+            self.openings = Openings(model, self.arena, list(role))
         self._prefills: dict[int, tuple[Captured, PrefillRows]] = {}
         self._frames, self._urgent, self._later = (
             self._lane(priority) for priority in (EVERYDAY, URGENT, LEISURELY)
