@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from msgspec import structs  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 from tests.qwen3_tts_small import CODEC, CONFIG, FULL_RATE, SPEAKER, Named, speaker_vector  # noqa: E402
 from voice_agent.clock import MonotonicClock  # noqa: E402
@@ -394,7 +395,7 @@ def test_what_an_instruction_kept_goes_when_it_is_unused_longest() -> None:
 CLIP_TEXT = [40, 41, 42]
 
 
-def clip_codes(count: int) -> torch.Tensor:
+def clip_codes(count: int) -> Tensor:
     return torch.randint(64, (count, 16), generator=torch.Generator().manual_seed(8))
 
 
