@@ -77,7 +77,7 @@ class CallLimits:
 class CallRegistry:
     """All running calls. `async with registry:` owns their watchers; leaving it ends every call.
 
-    `_calls` holds what is running, `_ended` the last timelines with the instant they are forgotten.
+    `_calls` holds what is running, `_ended` where the last timelines are read, with the instant they are forgotten.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CallRegistry:
         self._clock = clock
         self._limits = limits or CallLimits()
         self._calls: dict[str, Call] = {}
-        self._ended: OrderedDict[str, tuple[int, dict[str, Any]]] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[int, Callable[[], dict[str, Any]]]] = OrderedDict()
         self._watchers: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -145,14 +145,19 @@ class CallRegistry:
     async def end(self, call_id: str, reason: str) -> None:
         """End a call; it is unknown from now on. Raises UnknownCall."""
         call = self.get(call_id)
-        self._forget(call_id, call)
+        self._forget(call_id, call.timeline)  # as it is being closed: only then it knows why
         await call.close(reason)
+
+    def has_ended(self, call_id: str) -> bool:
+        """Whether a call ended, or began to, within the last minute."""
+        self._forget_old()
+        return call_id in self._ended
 
     def timeline(self, call_id: str) -> dict[str, Any]:
         """The timeline of a running call, or of one that ended within the last minute. Raises UnknownCall."""
         self._forget_old()
         if call_id in self._ended:
-            return self._ended[call_id][1]
+            return self._ended[call_id][1]()
         return self.get(call_id).timeline()
 
     async def drain(self, timeout_s: float) -> None:
@@ -203,13 +208,14 @@ class CallRegistry:
                 await call.wait_closed()
         finally:
             lease.release()
-            self._forget(call_id, call)
+            last = call.timeline()
+            self._forget(call_id, lambda: last)  # and the call itself is let go
 
-    def _forget(self, call_id: str, call: Call) -> None:
+    def _forget(self, call_id: str, timeline: Callable[[], dict[str, Any]]) -> None:
         """Move a call from the running ones to the remembered ones, and renew what is remembered of it."""
         self._calls.pop(call_id, None)
         until_ns = self._clock.now_ns() + int(self._limits.timeline_kept_s * NS_PER_S)
-        self._ended[call_id] = (until_ns, call.timeline())
+        self._ended[call_id] = (until_ns, timeline)
         self._ended.move_to_end(call_id)
         self._forget_old()
 

@@ -71,7 +71,10 @@ class _Endpoints:
         return Response(status_code=204)
 
     async def delete(self, request: Request) -> Response:
-        await self._registry.end(request.path_params["call_id"], "client_hangup")
+        """No error for a call that ended a moment ago: a client's sound may end before its request arrives."""
+        call_id = request.path_params["call_id"]
+        if not self._registry.has_ended(call_id):
+            await self._registry.end(call_id, "client_hangup")
         return Response(status_code=204)
 
     async def hangup(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ of the browser's own microphone use `file_microphone` instead.
 """
 
 import base64
+import functools
 import wave
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ BROWSER_RATE_HZ = OPUS_RATE_HZ
 FAKE_MICROPHONE = "--use-fake-device-for-media-stream"
 CALLS = "/v1/realtime/calls"
 TURN_MS = 30_000
+LOUD = 32768 * 10 ** (-45 / 20)
+SENTENCE_GAP = 40  # blocks of 10 ms
 CALL_MS = 20_000
 
 # what the scripted recognizer hears: by the length of what was said
@@ -49,7 +52,7 @@ text = "{long}"
 by_duration = [[950, "{backchannel}"], [2100, "{short}"]]
 [thinker.options]
 texts = {texts}
-first_ms = 50
+{thinker}
 [server]
 drain_s = 0.5
 """
@@ -60,6 +63,7 @@ PERSON = """() => {
   const mine = () => {
     context ??= new AudioContext();
     out = context.createMediaStreamDestination();
+    window.microphone = out.stream;
     return out.stream;
   };
   if (!window.ownMicrophone) navigator.mediaDevices.getUserMedia = async () => mine();
@@ -86,40 +90,67 @@ PERSON = """() => {
       if (window.states.at(-1) !== state) window.states.push(state);
     };
     new MutationObserver(note).observe(document.body, { attributes: true, attributeFilter: ['data-state'] });
+    window.readings = 0;
+    const read = () => { window.readings += 1; };
+    const parts = document.getElementById('latency-parts'); // other pages have none
+    if (parts) new MutationObserver(read).observe(parts, { childList: true });
   });
 }"""
 
-# keeps what the page plays, sample for sample
-LISTEN = """() => {
-  const track = document.getElementById('speaker').srcObject.getAudioTracks()[0].clone();
-  const maxBufferSize = 2000; // 20 s: the page's thread may be busy, the sound goes on
-  const reader = new MediaStreamTrackProcessor({ track, maxBufferSize }).readable.getReader();
-  window.heardSound = [];
-  (async () => {
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      const plane = new Float32Array(value.numberOfFrames);
-      value.copyTo(plane, { planeIndex: 0, format: 'f32-planar' });
-      window.heardRate = value.sampleRate;
-      value.close();
-      window.heardSound.push(Int16Array.from(plane, (one) => Math.max(-1, Math.min(1, one)) * 32767));
-    }
-  })();
+# keep what the page plays, sample for sample; and both voices, left and right on one clock
+LISTEN = """(toBoth) => {
+  const voice = document.getElementById('speaker').srcObject;
+  window.heardSound = kept(voice.getAudioTracks()[0].clone(), 1);
+  if (!toBoth) return;
+  const context = new AudioContext();
+  const merger = context.createChannelMerger(2);
+  const both = context.createMediaStreamDestination();
+  [window.microphone, voice].forEach((stream, side) =>
+    context.createMediaStreamSource(stream).connect(merger, 0, side));
+  merger.connect(both);
+  window.bothSound = kept(both.stream.getAudioTracks()[0], 2);
+
+  function kept(track, planes) {
+    const maxBufferSize = 2000; // 20 s: the page's thread may be busy, the sound goes on
+    const reader = new MediaStreamTrackProcessor({ track, maxBufferSize }).readable.getReader();
+    const parts = [];
+    (async () => {
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return;
+        const samples = new Int16Array(planes * value.numberOfFrames);
+        for (let planeIndex = 0; planeIndex < planes; planeIndex += 1) {
+          const plane = new Float32Array(value.numberOfFrames);
+          value.copyTo(plane, { planeIndex, format: 'f32-planar' });
+          plane.forEach((one, n) => { samples[planes * n + planeIndex] = Math.max(-1, Math.min(1, one)) * 32767; });
+        }
+        parts.rate = value.sampleRate;
+        value.close();
+        parts.push(samples);
+      }
+    })();
+    return parts;
+  }
 }"""
-TAKE = """async () => {
-  const blob = new Blob(window.heardSound);
+TAKE = """async (name) => {
+  const blob = new Blob(window[name]);
   const bytes = new Uint8Array(await blob.arrayBuffer());
   let text = '';
   for (let n = 0; n < bytes.length; n += 32768) text += String.fromCharCode(...bytes.subarray(n, n + 32768));
-  return [window.heardRate, btoa(text)];
+  return [window[name].rate, btoa(text)];
 }"""
+
+
+@functools.cache
+def piper_voice() -> piper.Piper:
+    """Loaded once for all tests of a run."""
+    folder = weights("piper-joe")
+    return piper.load(folder, TalkerOptions("piper", str(folder)))
 
 
 def spoken(*texts_and_pauses: str | int) -> Samples:
     """Sentences in Piper's voice and pauses in ms, at the browser's rate."""
-    folder = weights("piper-joe")
-    voice = piper.load(folder, TalkerOptions("piper", str(folder)))
+    voice = piper_voice()
     pieces: list[Samples] = []
     for piece in texts_and_pauses:
         if isinstance(piece, int):
@@ -130,6 +161,11 @@ def spoken(*texts_and_pauses: str | int) -> Samples:
         resampler = Resampler(voice.rate_hz, BROWSER_RATE_HZ)
         pieces += [resampler.push(voice.decode(latents, 0, latents.frames)), resampler.flush()]
     return np.concatenate(pieces)
+
+
+def coded(samples: Samples) -> str:
+    """Sound in the form that `Person.speak` takes."""
+    return base64.b64encode(samples.astype("<i2").tobytes()).decode()
 
 
 def write_wav(path: Path, samples: Samples) -> Path:
@@ -150,24 +186,29 @@ class Speech:
     long: str
 
     @classmethod
+    @functools.cache
     def make(cls) -> "Speech":
-        def coded(text: str) -> str:
-            return base64.b64encode(spoken(text, 100).astype("<i2").tobytes()).decode()
-
         return cls(
-            coded("Uh huh."),
-            coded("Tell me a story."),
-            coded("And how does the story go on after all of that?"),
+            coded(spoken("Uh huh.", 100)),
+            coded(spoken("Tell me a story.", 100)),
+            coded(spoken("And how does the story go on after all of that?", 100)),
         )
 
 
 def scripted_config(
-    folder: Path, texts: Sequence[str] = ANSWERS, *, seats: int = 3, greeting: str = "", more: str = ""
+    folder: Path,
+    texts: Sequence[str] = ANSWERS,
+    *,
+    seats: int = 3,
+    greeting: str = "",
+    thinker: str = "first_ms = 50",
+    more: str = "",
 ) -> Path:
     toml = TOML.format(
         seats=seats,
         greeting=greeting,
         texts=list(texts),
+        thinker=thinker,
         backchannel=BACKCHANNEL,
         short=SHORT,
         long=LONG,
@@ -231,14 +272,36 @@ class Person:
     def speak(self, sound: str) -> None:
         self.page.evaluate("(sound) => window.speak(sound)", sound)
 
-    def listen(self) -> None:
-        self.page.evaluate(LISTEN)
+    def listen(self, *, to_both: bool = False) -> None:
+        self.page.evaluate(LISTEN, to_both)
 
     def sounded(self, text: str) -> list[str]:
         """Which of the words of a text sounded at the loudspeaker, in order; not for texts that repeat a word."""
-        rate_hz, coded = cast(tuple[int, str], tuple(self.page.evaluate(TAKE)))
-        samples = np.frombuffer(base64.b64decode(coded), "<i2").astype(np.int16)
+        rate_hz, samples = self._recorded("heardSound")
         return [word for word, _ in words_heard(samples, rate_hz, words_of(text))]
+
+    def waited_ms(self) -> list[float]:
+        """From the end of each of the person's sounds to the next one of the agent's, in the recording of both."""
+        rate_hz, samples = self._recorded("bothSound")
+        block = rate_hz // 100
+        blocks = samples[: len(samples) // (2 * block) * 2 * block].reshape(-1, block, 2).astype(np.float64)
+        person, agent = (np.sqrt((blocks**2).mean(axis=1)) > LOUD).T
+        ends = [int(n) for n in np.flatnonzero(person) if not person[n + 1 : n + 1 + SENTENCE_GAP].any()]
+        begins = [next((n for n in range(end, len(agent)) if agent[n : n + 2].all()), None) for end in ends]
+        return [
+            10.0 * (begin - end - 1) for end, begin in zip(ends, begins, strict=True) if begin is not None
+        ]
+
+    def _recorded(self, name: str) -> tuple[int, Samples]:
+        rate_hz, coded = cast(tuple[int, str], tuple(self.page.evaluate(TAKE, name)))
+        return rate_hz, np.frombuffer(base64.b64decode(coded), "<i2").astype(np.int16)
+
+    def reading_ms(self, turns: int) -> int | None:
+        """The read-out of the latest of so many turns, the sum of its parts; None if not measured at the ear."""
+        self.page.wait_for_function("(turns) => window.readings >= turns", arg=turns, timeout=TURN_MS)
+        if "to your ear" not in self.page.inner_text("#latency-where"):
+            return None
+        return sum(int(text.split()[0]) for text in self.page.locator("#latency-parts dd").all_inner_texts())
 
     def states(self) -> list[str]:
         return self.page.evaluate("window.states")

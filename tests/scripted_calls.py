@@ -49,7 +49,8 @@ class ScriptedCall:
         await self._over.wait()
 
     def timeline(self) -> dict[str, Any]:
-        return {"call_id": self.request.call_id, "state": "ended" if self._over.is_set() else "live"}
+        state = "ended" if self._over.is_set() else "live"
+        return {"call_id": self.request.call_id, "state": state, "end_reason": (*self.reasons, "")[0]}
 
 
 class Stage:

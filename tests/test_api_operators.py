@@ -22,6 +22,7 @@ class AnEngine:
     state: str = "ready"
     pid: int | None = 7
     spare_ready: bool = False
+    held: list[str] = field(default_factory=lambda: ["reply_1", "reply_2"])
     told: list[str] = field(default_factory=list[str])
 
     def reasons(self) -> list[str]:
@@ -56,7 +57,7 @@ async def test_an_operator_sees_the_engines_and_gives_orders(tmp_path: Path) -> 
     engine = AnEngine()
     http = client(engine, tmp_path)
     http.headers.update(bearer("boss"))
-    expected = {"name": "speech", "state": "ready", "pid": 7, "spare_ready": False, "reasons": []}
+    expected = {"name": "speech", "state": "ready", "pid": 7, "spare_ready": False, "held": 2, "reasons": []}
     assert (await http.get("/operator/engines")).json() == {"engines": [expected]}
     for order in ("restart", "stop"):
         answer = await http.post(f"/operator/engines/speech/{order}")

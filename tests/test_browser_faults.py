@@ -204,7 +204,6 @@ def test_a_reloaded_page_takes_its_call_up_again(server: LiveServer, browser: Br
         assert person.page.inner_text("#state") == "Ready"  # who has hung up is not called again
 
 
-@pytest.mark.slow
 def test_a_call_that_is_hung_up_elsewhere_says_so_and_is_not_made_again(
     server: LiveServer, browser: Browser
 ) -> None:
@@ -215,6 +214,22 @@ def test_a_call_that_is_hung_up_elsewhere_says_so_and_is_not_made_again(
         assert "hung up" in person.message() and len(person.locations) == 1
         person.page.click("#toggle")
         person.wait("listening", CALL_MS)
+
+
+def test_hanging_up_prints_nothing_red_though_the_sound_ends_before_the_request_arrives(
+    server: LiveServer, browser: Browser
+) -> None:
+    def arrive_late(route: Route) -> None:
+        while not httpx.get(f"{route.request.url}/timeline").json()["end_reason"]:
+            time.sleep(0.05)
+        route.continue_()
+
+    with tab(browser, server.url) as person:
+        person.start()
+        person.page.route(f"**{person.locations[-1]}", arrive_late)
+        with person.page.expect_response(f"**{person.locations[-1]}") as answer:
+            person.page.click("#toggle")
+        assert answer.value.status == 204
 
 
 def test_two_tabs_talk_at_once_and_a_third_is_told_when_to_come_again(
@@ -269,7 +284,7 @@ def test_a_page_says_what_the_server_is_before_anybody_calls(browser: Browser, s
     page.route("**/page.json", lambda route: route.fulfill(json=facts | (answers.pop(0) if answers else {})))
     page.goto(server.url)
     page.wait_for_selector("body[data-server=starting]")
-    assert page.inner_text("#state") == "Server is starting"
+    assert page.inner_text("#state") == "Starting"
     assert "loading the voice" in page.inner_text("#message")
     page.wait_for_selector("body[data-server=ready]", timeout=10_000)
     page.route("**/page.json", lambda route: route.abort())

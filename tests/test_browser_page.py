@@ -47,6 +47,28 @@ PASTE = """(png) => {
   dispatchEvent(new ClipboardEvent('paste', { clipboardData }));
 }"""
 
+DROP_TEXT = """() => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File(['words'], 'words.txt', { type: 'text/plain' }));
+  dispatchEvent(new DragEvent('drop', { dataTransfer, cancelable: true }));
+}"""
+BEING_HEARD_IS_IN_SIGHT = """() => {
+  const log = document.getElementById('log').getBoundingClientRect();
+  const [word] = document.querySelector('.caption.agent .rest').getClientRects();
+  return word.top >= log.top && word.bottom <= log.bottom && document.getElementById('log').scrollTop > 0;
+}"""
+# what a screen reader is told of: each text that is put into the log and is not hidden from it
+READER = """() => {
+  window.read = [];
+  const note = (changes) => {
+    const added = changes.flatMap(({ addedNodes }) => [...addedNodes]).filter((node) => node.isConnected);
+    const captionOf = (node) => (node.nodeType === 1 ? node : node.parentElement).closest('.caption');
+    const captions = new Set(added.map(captionOf));
+    for (const one of captions) if (!one.ariaHidden) window.read.push(one.textContent);
+  };
+  new MutationObserver(note).observe(document.getElementById('log'), { childList: true, subtree: true });
+}"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
@@ -81,7 +103,7 @@ def findings(page: Page) -> list[str]:
     ("size", "scheme"),
     [
         ("desktop", "light"),
-        pytest.param("phone", "dark", marks=pytest.mark.slow),
+        ("phone", "dark"),
         pytest.param("desktop", "dark", marks=pytest.mark.slow),
         pytest.param("phone", "light", marks=pytest.mark.slow),
         pytest.param("phone on its side", "light", marks=pytest.mark.slow),
@@ -148,9 +170,9 @@ def test_the_whole_page_works_by_keyboard(server: LiveServer, browser: Browser) 
     with tab(browser, server.url) as person:
         page = person.page
 
-        def reach(name: str) -> None:
+        def reach(name: str, key: str = "Tab") -> None:
             for _ in range(20):
-                page.keyboard.press("Tab")
+                page.keyboard.press(key)
                 if page.evaluate("document.activeElement.id") == name:
                     return
             pytest.fail(f"{name} cannot be reached by Tab")
@@ -168,6 +190,45 @@ def test_the_whole_page_works_by_keyboard(server: LiveServer, browser: Browser) 
         page.keyboard.press("Escape")
         page.locator(".caption.cut").wait_for()
         assert page.evaluate("document.activeElement.id") == "text"  # no caption takes the focus away
+        page.keyboard.type("And on?")
+        page.keyboard.press("Enter")
+        person.wait("speaking")
+        reach("interrupt", "Shift+Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#interrupt[aria-disabled=true]")
+        assert page.evaluate("document.activeElement.id") == "interrupt"
+
+
+def test_a_screen_reader_is_told_each_caption_once_when_it_is_over(
+    server: LiveServer, browser: Browser
+) -> None:
+    with tab(browser, server.url) as person:
+        person.page.evaluate(READER)
+        person.start()
+        person.page.fill("#text", SHORT)
+        person.page.keyboard.press("Enter")
+        person.wait_heard(STORY[:40])  # some steps on the way
+        assert person.page.evaluate("window.read") == [f"You: {SHORT}"]
+        person.page.keyboard.press("Escape")
+        person.page.locator(".caption.cut s").wait_for()
+        told: list[str] = person.page.evaluate("window.read")
+        assert len(told) == 2 and told[1].startswith("Agent: Once") and told[1].endswith("interrupted")
+
+
+def test_the_words_that_are_being_heard_stay_in_sight_on_a_small_screen(
+    server: LiveServer, browser: Browser
+) -> None:
+    with tab(browser, server.url, viewport={"width": 320, "height": 480}) as person:
+        page = person.page
+        person.start()
+        page.fill("#text", SHORT)
+        page.keyboard.press("Enter")
+        person.wait_heard(STORY[:40])
+        assert page.evaluate(BEING_HEARD_IS_IN_SIGHT)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.evaluate("document.getElementById('log').scrollTop = 0")
+        person.wait_heard(STORY[:80])
+        assert page.evaluate("document.getElementById('log').scrollTop") == 0  # somebody reads there
 
 
 def test_voice_and_mode_reach_the_session_and_are_kept(server: LiveServer, browser: Browser) -> None:
@@ -198,6 +259,11 @@ def test_a_picture_for_an_agent_that_cannot_see_is_refused_in_words(
         )
         seen = "[picture]" in person.page.inner_text("#log")
         assert seen or "hears and reads only" in person.message()
+        person.page.evaluate(DROP_TEXT)
+        person.page.locator("#message", has_text="not a picture").wait_for()
+        person.page.click("#toggle")
+        person.page.evaluate(PASTE, PNG)
+        person.page.locator("#message", has_text="Start the call first").wait_for()
 
 
 def test_the_transcript_can_be_downloaded(server: LiveServer, browser: Browser) -> None:

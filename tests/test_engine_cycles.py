@@ -307,6 +307,25 @@ def test_quality_first_takes_its_chunks_whole_and_lets_a_first_sound_pass() -> N
     assert set(bench.rendered(A)[:3]) == {16}
 
 
+@pytest.mark.parametrize(("rest_ms", "makes_way"), [(500.0, True), (60_000.0, False)])
+def test_quality_first_that_is_well_ahead_makes_way_until_a_first_sound_is_out(
+    rest_ms: float, makes_way: bool
+) -> None:
+    bench = Bench(quality_rest_ms=rest_ms)
+    for key in (A, C):
+        bench.speak(key, latency_first=False)
+    while sum(bench.rendered(A)) < 32:
+        bench.frames()
+    chunks = bench.rendered(A)
+    bench.speak(B)
+    rows: list[list[Key]] = []
+    while not bench.rendered(B):
+        rows.append(keys(bench.frames()))
+    assert rows[0] == ([B] if makes_way else [A, C, B])
+    assert bench.rendered(A) == chunks
+    assert set(keys(bench.frames())) == {A, B, C}
+
+
 def test_a_ring_that_is_full_holds_the_row_back() -> None:
     bench = Bench(ring_frames=4)
     bench.speak(A)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from voice_agent.clock import MonotonicClock
-from voice_agent.engine.lanes import Job, Lane, Work
+from voice_agent.engine.lanes import Job, Lane, Lanes, Work
 from voice_agent.engine.messages import Failed, Finished, FromEngine, Transcript
 
 
@@ -130,3 +130,22 @@ def test_who_gives_way_goes_on_when_the_lane_is_idle_or_after_the_limit(
     gate.set()
     waiter.join(5)
     assert not waiter.is_alive()
+
+
+def test_lanes_work_beside_each_other_and_a_request_goes_where_the_fewest_are(
+    post: Post, gate: threading.Event
+) -> None:
+    lanes = Lanes([lane_of(post), lane_of(post)])
+    running = threading.Event()
+    lanes.put("held", 1, held_by(gate, running))
+    assert running.wait(5)
+    lanes.put("quick", 1, quick)  # behind `held` it would wait for the gate
+    assert post.next() == Transcript("quick", 1, "quick", "en")
+    assert lanes.in_flight() == ["held"] and lanes.busy_ms() > 0
+    lanes.put("held", 2, quick)  # to the lane that holds the older one, which ends first
+    lanes.abort("held", 1)
+    gate.set()
+    assert [post.next(), post.next()] == [
+        Finished("held", 1, "aborted"),
+        Transcript("held", 2, "quick", "en"),
+    ]

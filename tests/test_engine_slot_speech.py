@@ -72,10 +72,18 @@ def model() -> Model:
 class Rig:
     """An engine and its messages."""
 
-    def __init__(self, model: Model, policy: CyclePolicy, clones: dict[str, Clone] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        policy: CyclePolicy | None,
+        clones: dict[str, Clone] | None = None,
+        pace: int | None = None,
+    ) -> None:
         self.messages: queue.Queue[FromEngine] = queue.Queue()
         self.early: dict[str, list[FromEngine]] = {}  # of replies that nobody waits for yet
-        serving: Serving = ready(model, (PlainOps(),), SIZES, TOLD, lambda stage: None, clones)
+        serving: Serving = replace(
+            ready(model, (PlainOps(),), SIZES, TOLD, lambda stage: None, clones), frames_per_token=pace
+        )
         spec = EngineSpec("speech", talker=TalkerOptions("qwen3-tts", ""))
         self.serving = serving
         self.engine = SlotSpeech(serving, spec, self.messages.put, MonotonicClock(), policy)
@@ -205,16 +213,31 @@ def test_a_voice_or_language_that_is_not_there_is_told(rig: Rig) -> None:
     assert isinstance(rig.messages.get(timeout=5), Finished)
 
 
-def test_an_end_that_never_comes_is_capped_by_the_text(model: Model) -> None:
-    policy = replace(
-        CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000), frames_per_text_row=2, spare_frames=3
-    )
+@pytest.mark.parametrize(
+    ("spare", "pace", "frames", "warns"),
+    [(3, None, 7, True), (None, 3, 6, False)],
+    ids=["runaway", "paced as random weights are"],
+)
+def test_an_end_that_never_comes_is_capped_by_the_text(
+    model: Model,
+    spare: int | None,
+    pace: int | None,
+    frames: int,
+    warns: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = None
+    if spare is not None:
+        policy = CyclePolicy(
+            slots=4, ring_frames=32, admit_wait_ms=60_000, frames_per_text_row=2, spare_frames=spare
+        )
     endless = replace(model, talker=replace(model.talker, head=model.talker.head.clone()))
     endless.talker.head[CONFIG.talker_config.codec_eos_token_id] = 0.0
-    rig = Rig(endless, policy)
+    rig = Rig(endless, policy, pace=pace)
     rig.say("long", ["ab"], 0, 5)
     last = rig.until({"long"})["long"][-1]
-    assert isinstance(last, Finished) and last.reason == "length"
+    assert isinstance(last, Finished) and last.reason == "length" and last.usage["frames"] == frames
+    assert ("no end of speech" in caplog.text) == warns
 
 
 def test_words_that_come_one_by_one_while_it_speaks_change_nothing(model: Model, rig: Rig) -> None:

@@ -29,11 +29,13 @@ def test_engines_get_their_gpus_and_the_thinker_its_share(tmp_path: Path) -> Non
     try:
         spec = EngineSpec(kind="thinker", thinker=ThinkerOptions("vllm", "x"), env={"A": "b"})
         applied = placing.applied("thinker", spec)
-        assert applied.env == {"A": "b", "CUDA_VISIBLE_DEVICES": GPUS[1].uuid} and applied.has_children
+        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        assert applied.env == {"A": "b", "CUDA_VISIBLE_DEVICES": "1"} | order and applied.has_children
         assert applied.thinker is not None
-        assert 0.9 < applied.thinker.extra["gpu_memory_utilization"] < 0.96
+        share, cache = (applied.thinker.extra[name] for name in ("gpu_memory_utilization", "kv_cache_bytes"))
+        assert 0.9 < share < 0.96 and cache == pytest.approx(share * 150 * GB - 19 * GB, abs=GB)
         speech = placing.applied("speech", EngineSpec(kind="speech", talker=TalkerOptions("x", "y")))
-        assert speech.env["CUDA_VISIBLE_DEVICES"] == GPUS[0].uuid and not speech.has_children
+        assert speech.env["CUDA_VISIBLE_DEVICES"] == "0" and not speech.has_children
         assert placing.jobs("speech", 32) == 32 and len(lines) > 6
         with pytest.raises(ConfigError, match="another voice-agent server"):
             placed(tmp_path, speech={"devices": [0]})

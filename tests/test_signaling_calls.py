@@ -100,6 +100,18 @@ async def test_a_call_is_unknown_after_its_end_and_its_timeline_is_kept_a_minute
             stage.registry.timeline(call_id)
 
 
+async def test_while_a_call_is_being_closed_its_timeline_knows_why_already() -> None:
+    """The other side learns that it is over before all of it is freed, and asks at once."""
+    async with Stage().running() as stage:
+        call_id, _ = await stage.registry.open("v=0")
+        stage.calls[0].close_gate = asyncio.Event()
+        ending = asyncio.create_task(stage.registry.end(call_id, "client_hangup"))
+        await stage.settle()
+        assert stage.registry.timeline(call_id)["end_reason"] == "client_hangup"
+        stage.calls[0].close_gate.set()
+        await ending
+
+
 async def test_remembered_timelines_are_bounded_and_the_oldest_go() -> None:
     async with Stage(limits=CallLimits(timelines_kept=3)).running() as stage:
         ids: list[str] = []

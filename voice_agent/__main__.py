@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 def _command(commands: Any, name: str, run: Any, help_text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help_text)
     parser.add_argument("--config", type=Path, help="TOML file")
-    parser.add_argument("--profile", help="cpu, cpu-small or scripted")
+    parser.add_argument("--profile", help="cpu, cpu-small, gpu-cascade or scripted")
     parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     parser.set_defaults(run=run)
     return parser

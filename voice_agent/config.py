@@ -79,7 +79,10 @@ class RecognizerConfig:
         "whisper-tiny.en",
     )
     language: str = setting("Primary language tag (en, ko); empty lets the model decide.", "")
-    threads: int = setting("CPU threads.", 2)
+    threads: int = setting("CPU threads of an utterance.", 2)
+    lanes: int = setting(
+        "Utterances recognized at once, each on `threads`; for many callers on many cores.", 1
+    )
     options: dict[str, Any] = table("Further options of the family.")
 
 
@@ -258,7 +261,8 @@ class Config:
     """Everything; `profile` chooses the defaults of the model sections."""
 
     profile: Literal["cpu", "cpu-small", "gpu-cascade", "scripted"] = setting(
-        "cpu, cpu-small (240 MB, for CI), gpu-cascade (the Thinker on vLLM) or scripted (no models).", "cpu"
+        "cpu, cpu-small (240 MB, for CI), gpu-cascade (vLLM and Qwen3-TTS on one GPU) or scripted (no models).",
+        "cpu",
     )
     server: ServerConfig = field(default_factory=ServerConfig)
     session: SessionConfig = field(default_factory=SessionConfig)
@@ -276,7 +280,18 @@ PROFILES: dict[str, dict[str, dict[str, Any]]] = {
     "cpu-small": {"thinker": {"model": "smollm2-135m"}},
     "gpu-cascade": {
         "session": {"max_sessions": 64},
+        "recognizer": {"lanes": 4},
         "thinker": {"family": "vllm", "model": "Qwen/Qwen3-8B", "context_tokens": 8192},
+        "talker": {
+            "family": "qwen3-tts",
+            "model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice",
+            "max_jobs": 96,
+        },
+        # one card for both; figures for these two models on an H200, 128 slots of the Talker's laid out at start
+        "engines": {
+            "thinker": {"devices": [0], "work_gb": 6.0, "cache_gb": 8.0},
+            "speech": {"devices": [0], "work_gb": 28.0, "job_gb": 0.0},
+        },
     },
     "scripted": {
         "recognizer": {"family": "scripted", "model": ""},
@@ -450,6 +465,7 @@ def _checked(config: Config) -> Config:
     _in_range("thinker.max_output_tokens", config.thinker.max_output_tokens, 1, 100_000)
     _in_range("thinker.threads", config.thinker.threads, 0, 1024)
     _in_range("recognizer.threads", config.recognizer.threads, 1, 1024)
+    _in_range("recognizer.lanes", config.recognizer.lanes, 1, 64)
     _in_range("talker.threads", config.talker.threads, 1, 1024)
     _in_range("talker.max_jobs", config.talker.max_jobs, 1, 10_000)
     _in_range("talker.queued_jobs", config.talker.queued_jobs, 0, 10_000)

@@ -34,6 +34,7 @@ from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
+NAMED_FAMILIES = {"vllm", "qwen3-tts"}  # whose model may be a hub's name; they look at its folder themselves
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
 
@@ -135,6 +136,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
             recognizer.threads,
             recognizer.language or None,
             recognizer.options,
+            recognizer.lanes,
         ),
         thinker=None if thinker.family == "remote" else options,
         warm_up_text=config.session.instructions,
@@ -227,17 +229,20 @@ async def start_engines(engines: Engines, config: Config) -> None:
 
 
 def _weights(config: Config, store: Store) -> dict[str, str]:
-    """Where each engine's weights lie, as far as they are folders."""
-    models: dict[str, tuple[str, Role]] = {
-        "thinker": (config.thinker.model, "thinker"),
-        "speech": ("" if config.talker.family == "qwen3-tts" else config.talker.model, "talker"),
-    }
-    devices = {"thinker": config.engines.thinker.devices, "speech": config.engines.speech.devices}
-    return {
-        name: folder_of(store, model, role)
-        for name, (model, role) in models.items()
-        if devices[name] and (_is_path(model) or model in MODELS)
-    }
+    """Where each placed engine's weights lie, as far as they are folders."""
+    placed: dict[str, tuple[str, str, Role]] = {}
+    if config.engines.thinker.devices:
+        placed["thinker"] = (config.thinker.family, config.thinker.model, "thinker")
+    if config.engines.speech.devices:
+        placed["speech"] = (config.talker.family, config.talker.model, "talker")
+    folders: dict[str, str] = {}
+    for name, (family, model, role) in placed.items():
+        if family in NAMED_FAMILIES:
+            here = Path(model).expanduser()
+            folders |= {name: str(here)} if model and here.is_dir() else {}
+        elif _is_path(model) or model in MODELS:
+            folders[name] = folder_of(store, model, role)
+    return folders
 
 
 def _remote(config: Config, clock: Clock) -> RemoteThinker:

@@ -18,6 +18,11 @@ from voice_agent.errors import ConfigError
 
 WEIGHTS = ("*.safetensors", "*.gguf", "*.onnx", "*.bin", "*.pt", "*.pth")
 CONCURRENT_FAMILIES = {"vllm"}  # with a cache that takes what is left, and processes of their own
+KNOWN_GB = {  # weights that are fetched by their name, and random ones of a published shape
+    "Qwen/Qwen3-8B": 16.4,
+    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": 4.6,
+    "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice": 2.6,
+}
 LEAST_SHM_BYTES = 64 << 20  # vLLM's own queues and NCCL live in /dev/shm
 
 
@@ -36,12 +41,18 @@ class Placing:
             spec = replace(spec, has_children=True)
         if engine not in self.gpus:
             return spec
-        visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in self.gpus[engine])}
-        spec = replace(spec, env={**spec.env, **visible})
+        # numbers, not names: vLLM reads them as such; CUDA counts as nvidia-smi does only if told to
+        visible = ",".join(str(gpu.index) for gpu in self.gpus[engine])
+        env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+        spec = replace(spec, env={**spec.env, **env})
         if spec.thinker is None or not concurrent:
             return spec
-        extra = {"gpu_memory_utilization": self.plan.share[engine], **spec.thinker.extra}
-        return replace(spec, thinker=replace(spec.thinker, extra=extra))
+        # the cache by its size: measured beside an engine that starts meanwhile, it would come out wrong
+        planned = {
+            "gpu_memory_utilization": self.plan.share[engine],
+            "kv_cache_bytes": self.plan.cache[engine],
+        }
+        return replace(spec, thinker=replace(spec.thinker, extra={**planned, **spec.thinker.extra}))
 
     def jobs(self, engine: str, wanted: int) -> int:
         """How many jobs at once fit."""
@@ -98,7 +109,8 @@ def _needs(config: Config, name: str, engine: EngineConfig, folder: str) -> Need
             f"{setting}.warm_spare: a vLLM engine takes its whole share of the GPU, so a second one beside it has none"
         )
     copies = 2 if engine.warm_spare else 1
-    weights = _weights_bytes(engine, folder, f"{setting}.weights_gb")
+    model = config.thinker.model if name == "thinker" else config.talker.model
+    weights = _weights_bytes(engine, folder, model, f"{setting}.weights_gb")
     parts = (
         Part("weights", copies * weights, f"{name if name == 'thinker' else 'talker'}.model", spread=True),
         Part("context, graphs, working memory", copies * int(engine.work_gb * GB), f"{setting}.work_gb"),
@@ -110,9 +122,9 @@ def _needs(config: Config, name: str, engine: EngineConfig, folder: str) -> Need
     return Needs(name, engine.devices, parts, None, job_bytes, config.talker.max_jobs, "talker.max_jobs")
 
 
-def _weights_bytes(engine: EngineConfig, folder: str, setting: str) -> int:
-    if engine.weights_gb:
-        return int(engine.weights_gb * GB)
+def _weights_bytes(engine: EngineConfig, folder: str, model: str, setting: str) -> int:
+    if told_gb := engine.weights_gb or (KNOWN_GB.get(model, 0.0) if not folder else 0.0):
+        return int(told_gb * GB)
     size = _files_bytes(Path(folder), WEIGHTS) if folder else 0
     if not size:
         raise ConfigError(f"{setting}: the weights are not here to be measured; say how large they are")

@@ -300,7 +300,9 @@ export class Conversation {
   /** @param {boolean} on  the push-to-talk key is down */
   talk(on) {
     if (on === this.model.talking || !this.model.pushToTalk || !isLive(this.model)) return;
-    if (on) {
+    if (on && this.model.muted) {
+      this.tell({ type: "notice", message: "Your microphone is muted: press Mute again, then hold to talk." });
+    } else if (on) {
       this.interrupt();
       this.send({ type: "input_audio_buffer.clear" });
       this.talkedMs = performance.now();

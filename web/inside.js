@@ -7,6 +7,7 @@ import { linkOf, reading } from "./latency.js";
 
 const LINK_EVERY_MS = 2000;
 const SETTLE_MS = 700; // the sound arrives after the event that announces it
+const UNHEARD_MS = 3000; // on a busy machine, or a long line; later it cannot be told from another
 
 /**
  * @typedef {object} Port  what the loop asks and tells
@@ -109,9 +110,11 @@ export class Inside {
   /** @param {any} inside */
   read(inside) {
     const { pending } = this;
-    if (!pending || this.port.sound.now() - pending.startedMs < SETTLE_MS) return;
-    const turn = inside.turns?.findLast((/** @type {any} */ one) => one.reply_id === pending.replyId);
+    const sinceMs = this.port.sound.now() - (pending?.startedMs ?? 0);
+    if (!pending || sinceMs < SETTLE_MS) return;
     const earMs = this.port.sound.untilHeard(pending.createdMs, pending.question);
+    if (earMs === null && sinceMs < UNHEARD_MS) return;
+    const turn = inside.turns?.findLast((/** @type {any} */ one) => one.reply_id === pending.replyId);
     const found = turn && reading(turn, earMs);
     if (found) this.port.onReading(found);
     this.pending = null;

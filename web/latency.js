@@ -87,7 +87,9 @@ export class Voice {
  */
 
 /**
- * The read-out of one turn; null while the server has no total for it.
+ * The read-out of one turn; null while the server has no total for it. What the way to the ear added is a part of its own;
+ * where the last sound here was later than what the server took for the last voice (a breath, a room), its silence began
+ * later too, and that is taken off the waiting.
  * @param {{parts_ms?: Record<string, number>, total_ms?: number|null}} turn  as the timeline has it
  * @param {number|null} earMs  what was measured here, null where it could not be
  * @returns {Reading|null}
@@ -98,9 +100,35 @@ export function reading(turn, earMs) {
   /** @type {Part[]} */
   const stages = STAGES.map(([stage, name]) => ({ name, ms: turn.parts_ms?.[stage] ?? 0 }));
   const parts = stages.filter(({ ms }) => ms >= 1);
-  if (earMs === null || earMs < serverMs) return { totalMs: serverMs, atEar: false, parts };
-  parts.push({ name: "Network and browser", ms: earMs - serverMs });
-  return { totalMs: earMs, atEar: true, parts };
+  const lateMs = serverMs - (earMs ?? -Infinity);
+  if (earMs === null || lateMs > waitingMs(turn)) return { totalMs: serverMs, atEar: false, parts };
+  if (lateMs <= 0) return { totalMs: earMs, atEar: true, parts: [...parts, { name: "Network and browser", ms: -lateMs }] };
+  return { totalMs: earMs, atEar: true, parts: without(parts, lateMs) };
+}
+
+/**
+ * How long the server waited for more words.
+ * @param {{parts_ms?: Record<string, number>}} turn
+ * @returns {number}
+ */
+function waitingMs({ parts_ms: ms = {} }) {
+  return (ms.vad ?? 0) + (ms.endpoint ?? 0);
+}
+
+/**
+ * The parts with so much taken off the first of them.
+ * @param {readonly Part[]} parts
+ * @param {number} offMs
+ * @returns {Part[]}
+ */
+function without(parts, offMs) {
+  let leftMs = offMs;
+  const shorter = parts.map(({ name, ms }) => {
+    const takenMs = Math.min(leftMs, ms);
+    leftMs -= takenMs;
+    return { name, ms: ms - takenMs };
+  });
+  return shorter.filter(({ ms }) => ms >= 1);
 }
 
 /**

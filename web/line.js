@@ -115,24 +115,27 @@ export class Line {
   }
 
   /**
-   * Free the seat of a call that the network took from us, if the server still holds it.
+   * Free the seat of a call that the network took from us, if the server still holds it. Raises CallError if it was
+   * ended on purpose meanwhile.
    * @param {{location: string, instance: string}} before
    */
   async retire({ location, instance }) {
     if (instance !== this.facts.instance) return; // another server process knows nothing of that call
+    const reason = await this.askWhy(location);
     const { server } = this.port;
-    const inside = await server.json(`${location}/timeline`).catch(() => null);
-    if (inside?.end_reason === "") await server.request(location, { method: "DELETE" }).catch(() => {});
+    if (reason === "") await server.request(location, { method: "DELETE" }).catch(() => {});
   }
 
   /**
-   * Why the server ended a call; raises CallError when going on is no use.
+   * Why the server ended a call, empty if it did not; raises CallError when going on is no use.
    * @param {string} location
+   * @returns {Promise<string|undefined>}
    */
   async askWhy(location) {
     const inside = await this.port.server.json(`${location}/timeline`).catch(() => null);
     const advice = endAdvice(inside?.end_reason ?? "");
     if (advice) throw new CallError(advice);
+    return inside?.end_reason;
   }
 
   /**

@@ -64,21 +64,28 @@ async function look() {
   if (conversation.model.server !== "ready") setTimeout(look, LOOK_EVERY_MS);
 }
 
-/** @param {Blob|undefined} file */
+/** @param {Blob} file */
 async function showPicture(file) {
-  if (!file || !isLive(conversation.model)) return;
+  if (!isLive(conversation.model)) return say("Start the call first, then show the picture again.");
   try {
     const maxBytes = (conversation.line.call?.maxMessageBytes ?? 0) - EVENT_BYTES;
     conversation.sendPicture(await smallPicture(file, Math.min(maxBytes, 60_000)));
   } catch (error) {
     if (!(error instanceof DOMException || error instanceof RangeError)) throw error;
-    conversation.tell({ type: "notice", message: "This file is not a picture that can be shown. Take another one." });
+    say("This file is not a picture that can be shown. Take another one.");
   }
 }
 
-/** @param {DataTransfer|null} data */
-function pictureIn(data) {
-  return [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+/** @param {string} message */
+function say(message) {
+  conversation.tell({ type: "notice", message });
+}
+
+/** @param {DataTransfer|null} data  of a paste or a drop; text in it is nobody's business here */
+function showFirstOf(data) {
+  const files = [...(data?.files ?? [])];
+  const file = files.find(({ type }) => type.startsWith("image/")) ?? files[0];
+  if (file) showPicture(file);
 }
 
 function download() {
@@ -91,12 +98,14 @@ function download() {
 }
 
 /**
- * Whether a key belongs to something else: a field, a button, the open dialog.
+ * Whether a key belongs to something else: a field, the open dialog, a button that was reached by keyboard. One that was
+ * only clicked has the focus too, and nobody means it any more.
  * @param {KeyboardEvent} event
  * @returns {boolean}
  */
 function isTaken({ target }) {
-  return target instanceof Element && target.closest("input, select, button, summary, dialog") !== null;
+  if (!(target instanceof Element) || target === view.talk) return false;
+  return target.closest("input, select, summary, dialog, button:focus-visible") !== null;
 }
 
 view.toggle.addEventListener("click", toggle);
@@ -106,12 +115,14 @@ view.fresh.addEventListener("click", () => conversation.start({ fresh: true }));
 view.download.addEventListener("click", download);
 view.picture.addEventListener("click", () => view.pictureFile.click());
 view.pictureFile.addEventListener("change", () => {
-  showPicture(view.pictureFile.files?.[0]);
+  const file = view.pictureFile.files?.[0];
+  if (file) showPicture(file);
   view.pictureFile.value = "";
 });
 view.composer.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = view.text.value.trim();
+  if (!isLive(conversation.model)) return;
   if (text) conversation.sendText(text);
   view.text.value = "";
 });
@@ -131,16 +142,18 @@ view.talk.addEventListener("contextmenu", (event) => event.preventDefault()); //
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !document.querySelector("dialog[open]")) conversation.interrupt();
   const isTalkKey = event.key === " " && conversation.model.pushToTalk && isLive(conversation.model);
-  if (!isTalkKey || (isTaken(event) && event.target !== view.talk)) return;
+  if (!isTalkKey || isTaken(event)) return;
   event.preventDefault();
   conversation.talk(true);
 });
 addEventListener("keyup", (event) => {
-  if (event.key === " ") conversation.talk(false);
+  if (event.key !== " " || !conversation.model.talking) return;
+  event.preventDefault(); // the button that has the focus was not meant
+  conversation.talk(false);
 });
 addEventListener("blur", () => conversation.talk(false));
 
-addEventListener("paste", (event) => showPicture(pictureIn(event.clipboardData)));
+addEventListener("paste", (event) => showFirstOf(event.clipboardData));
 addEventListener("dragover", (event) => {
   event.preventDefault();
   view.showDrop(isLive(conversation.model));
@@ -149,7 +162,7 @@ addEventListener("dragleave", () => view.showDrop(false));
 addEventListener("drop", (event) => {
   event.preventDefault();
   view.showDrop(false);
-  showPicture(pictureIn(event.dataTransfer));
+  showFirstOf(event.dataTransfer);
 });
 
 // browsers refuse sound without a click, and a phone call puts it to sleep

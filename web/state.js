@@ -20,7 +20,7 @@
 /** @type {Record<State, string>} */
 const WORDS = {
   idle: "Ready",
-  asking: "Allow the microphone",
+  asking: "Asking",
   connecting: "Connecting",
   listening: "Listening",
   hearing: "Hearing you",
@@ -33,10 +33,10 @@ const WORDS = {
 
 /** @type {Record<Server, string>} */
 const SERVER_WORDS = {
-  unknown: "Looking for the server",
+  unknown: "Looking",
   ready: "Ready",
-  starting: "Server is starting",
-  gone: "Server not reached",
+  starting: "Starting",
+  gone: "No server",
 };
 
 /** @type {Model} */

@@ -32,6 +32,7 @@ export class View {
   captions = new Captions(element("log"), element("empty"));
   /** @type {Reading|undefined} */
   reading;
+  wasLive = false;
 
   constructor() {
     const latency = /** @type {HTMLDetailsElement} */ (element("latency"));
@@ -42,10 +43,9 @@ export class View {
   show(conversation) {
     const { model, captions } = conversation;
     const running = isRunning(model);
-    document.body.dataset.state = model.state;
+    this.showState(model);
     document.body.dataset.server = model.server;
     document.body.dataset.open = String(isOpen(model) && model.microphone === "");
-    write(element("state"), word(model));
     write(element("toggle-word"), running ? "End" : captions.length > 0 ? "Continue" : "Start");
     const notice = noticeOf(model);
     this.showNotice(notice);
@@ -58,6 +58,18 @@ export class View {
     this.download.hidden = captions.length === 0;
     this.fresh.hidden = captions.length === 0 || running;
     if (conversation.line.facts) this.showModel(conversation.line.facts.model);
+  }
+
+  /**
+   * The turns of a call are not read out: who hears the call hears them, and the reader would talk into the microphone.
+   * @param {import("./state.js").Model} model
+   */
+  showState(model) {
+    const { dataset } = document.body;
+    element("pill").ariaLive = this.wasLive && isLive(model) ? "off" : "polite";
+    this.wasLive = isLive(model);
+    dataset.state = model.state;
+    write(element("state"), word(model));
   }
 
   /** @param {string} message */
@@ -77,14 +89,15 @@ export class View {
   /** @param {import("./state.js").Model} model */
   showControls(model) {
     const live = isLive(model);
-    element("live").hidden = !live;
+    element("live").hidden = !live && model.state !== "reconnecting";
     this.mute.ariaPressed = String(model.muted);
     write(/** @type {HTMLElement} */ (this.mute.querySelector("span")), model.muted ? "Muted" : "Mute");
-    this.interrupt.disabled = !canInterrupt(model);
+    this.interrupt.ariaDisabled = String(!canInterrupt(model)); // not disabled: it would lose the focus when pressed
     this.talk.hidden = !model.pushToTalk;
     this.talk.ariaPressed = String(model.talking);
     write(this.talk, model.talking ? "Let go to send" : "Hold to talk");
-    for (const one of [this.text, this.picture, button("send")]) one.disabled = !live;
+    this.text.disabled = !isRunning(model); // what is being typed while a call is taken up again is kept
+    for (const one of [this.picture, button("send")]) one.disabled = !live;
   }
 
   /** @param {string} name */
@@ -100,8 +113,9 @@ export class View {
     if (!last || last === this.reading) return;
     this.reading = last;
     write(element("latency-total"), seconds(last.totalMs));
-    const where = last.atEar ? "from your last word to your ear" : "within the server";
-    write(element("latency-where"), `${where} · median ${seconds(median(readings) ?? 0)}`);
+    write(element("latency-where"), last.atEar ? "from your last word to your ear" : "within the server");
+    const many = readings.length === 1 ? "" : `Median of ${readings.length} turns ${seconds(median(readings) ?? 0)}`;
+    write(element("latency-median"), many);
     element("latency-bar").replaceChildren(...last.parts.map(({ ms }, n) => bar(ms, n)));
     element("latency-parts").replaceChildren(...last.parts.flatMap(({ name, ms }, n) => row(name, ms, n)));
   }

@@ -51,7 +51,18 @@ test("a question that was too quiet to be heard here is not taken for the one be
   at(10_000, SPEECH);
   at(11_000, CREATED);
   at(11_400, started("a"));
-  assert.deepEqual(read(12_200, "a"), { totalMs: 300, atEar: false, parts: [{ name: "Silence noticed", ms: 300 }] });
+  assert.equal(read(12_200, "a"), undefined, "it may still be heard");
+  assert.deepEqual(read(14_500, "a"), { totalMs: 300, atEar: false, parts: [{ name: "Silence noticed", ms: 300 }] });
+});
+
+test("an answer that is heard late is waited for", () => {
+  const { at, loud, read } = call();
+  at(1000, "asked");
+  at(1100, CREATED);
+  at(1200, started("a"));
+  assert.equal(read(2000, "a"), undefined);
+  loud("agent", 2100, 3000);
+  assert.equal(read(2400, "a").totalMs, 1100);
 });
 
 test("a greeting answers nobody, whoever spoke before it", () => {

@@ -57,10 +57,18 @@ test("a reading's parts sum to the total at the ear", () => {
   assert.ok(Math.abs(found.parts.reduce((sum, { ms }) => sum + ms, 0) - 750) < 1);
 });
 
+test("a last sound here that the server took for silence shortens the waiting", () => {
+  const turn = { total_ms: 600, parts_ms: { vad: 100, endpoint: 300, thinker: 200 } };
+  const found = reading(turn, 450);
+  assert.deepEqual([found.totalMs, found.atEar], [450, true]);
+  assert.deepEqual(found.parts, [{ name: "Waiting for the end", ms: 250 }, { name: "Thinking", ms: 200 }]);
+  assert.equal(reading(turn, 150).atEar, false, "sooner than the server could have thought");
+});
+
 test("without a measurement here, or with one that cannot be, the server's own is shown", () => {
   const turn = { total_ms: 600, parts_ms: { vad: 600 } };
   assert.deepEqual(reading(turn, null), { totalMs: 600, atEar: false, parts: [{ name: "Silence noticed", ms: 600 }] });
-  assert.equal(reading(turn, 500).atEar, false);
+  assert.equal(reading(turn, -1).atEar, false);
   assert.equal(reading({ total_ms: null }, 500), null);
 });
 

@@ -35,6 +35,11 @@ class Operated(Protocol):
         """Whether a warm spare stands by."""
         ...
 
+    @property
+    def held(self) -> list[str]:
+        """Request ids in it, by its own word of a second ago at most."""
+        ...
+
     def reasons(self) -> list[str]:
         """Why it is not ready."""
         ...
@@ -86,5 +91,6 @@ def _seen(name: str, engine: Operated) -> dict[str, Any]:
         "state": engine.state,
         "pid": engine.pid,
         "spare_ready": engine.spare_ready,
+        "held": len(engine.held),
         "reasons": engine.reasons(),
     }

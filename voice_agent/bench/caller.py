@@ -97,7 +97,7 @@ class Microphone(MediaStreamTrack):
         `span` says which samples are voiced, where levels do not (noise). Raises ValueError if nothing is voiced.
         """
         padded = np.concatenate([samples, silence(-len(samples) % WINDOW_SAMPLES)])
-        first, last = _voiced_packets(padded) if span is None else _packets_of(span, len(padded))
+        first, last = voiced_packets(padded) if span is None else _packets_of(span, len(padded))
         utterance = _Utterance(deque(np.split(padded, len(padded) // WINDOW_SAMPLES)))
         utterance.begun = begun or utterance.begun
         self._utterance = utterance
@@ -287,7 +287,7 @@ class Caller:
             await self._http.aclose()
 
 
-def _voiced_packets(padded: Samples) -> tuple[int, int]:
+def voiced_packets(padded: Samples) -> tuple[int, int]:
     """The first and the last packet with a voice, by their levels."""
     row = levels(padded)
     first, last = first_voiced(row), last_voiced(row)

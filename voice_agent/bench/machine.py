@@ -18,7 +18,12 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The source's git commit, "-dirty" behind it if files differ; None outside a checkout."""
+    """The source's git commit, "-dirty" behind it if files differ; None outside a checkout.
+
+    A copy without its history is told by VOICE_AGENT_COMMIT.
+    """
+    if told := os.environ.get("VOICE_AGENT_COMMIT"):
+        return told
     folder = Path(__file__).parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
     try:

@@ -11,19 +11,20 @@ A reply that sounds before the question is over, or never, is a failed turn: it 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from voice_agent.audio import Samples
-from voice_agent.bench.caller import Caller, Sent, Stamped
-from voice_agent.bench.sound import Hole, first_voice, holes, is_quiet, last_voice
+from voice_agent.bench.caller import Sent, Stamped
+from voice_agent.bench.sound import Hole, ReceivedSound, Window, first_voice, holes, is_quiet, last_voice
 from voice_agent.clock import NS_PER_MS, Clock, ms_between
 
 GREETING_S = 1.0  # a greeting that is not announced by then is none
 REPLY_S = 40.0
 REPLY_END_S = 90.0
 TAIL_MS = 300.0  # sound still on its way when the server says it played the last
+BEGUN_S = 1.0
 BARGE_AFTER_MS = 1500.0
 STILL_SPEAKING_MS = 300.0
 QUIET_MS = 300.0
@@ -32,6 +33,18 @@ VERDICT_S = 6.0
 CANCEL_S = 10.0
 POLL_MS = 20.0
 STAGES = ("recognizer", "thinker", "talker", "playout")
+
+
+class Call(Protocol):
+    """A call as a measurement sees it, over whichever transport; see caller.Caller."""
+
+    sound: ReceivedSound
+    events: list[Stamped]
+
+    async def say(self, samples: Samples, begun: asyncio.Event | None = None) -> Sent: ...  # noqa: D102
+    async def event(self, wanted: Callable[[Stamped], bool], timeout_s: float) -> Stamped | None: ...  # noqa: D102
+    async def heard(self, condition: Callable[[], Any], timeout_s: float) -> bool: ...  # noqa: D102
+    async def timeline(self) -> dict[str, Any]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +85,15 @@ class Barge:
     failure: str | None = None
 
 
-async def settle(caller: Caller) -> None:
+async def settle(caller: Call) -> None:
     """Let a greeting play to its end, if there is one."""
     if await caller.event(lambda stamped: stamped.kind == "response.created", GREETING_S) is not None:
         await caller.event(lambda stamped: stamped.kind == "output_audio_buffer.stopped", REPLY_END_S)
         await asyncio.sleep(TAIL_MS / 1000)
 
 
-async def ask(caller: Caller, clock: Clock, question: str, samples: Samples) -> Turn:
-    """Say a question, hear the reply to its end, and read what the server says of it."""
+async def ask(caller: Call, clock: Clock, question: str, samples: Samples, *, to_end: bool = True) -> Turn:
+    """Say a question, hear the reply to its end (or only its first second), and read what the server says of it."""
     begin_ns = clock.now_ns()
     sent = await caller.say(samples)
     await caller.heard(lambda: first_voice(caller.sound.windows, sent.last_voiced_ns), REPLY_S)
@@ -92,6 +105,8 @@ async def ask(caller: Caller, clock: Clock, question: str, samples: Samples) -> 
     early = first_voice(caller.sound.windows, begin_ns)
     if early is not None and early.arrival_ns < sent.last_voiced_ns:
         return Turn(question, failure="the reply began before the question was over")
+    if not to_end:
+        return await _begun(caller, question, sent, voice)
     end = await _reply_end(caller, voice.arrival_ns)
     if end is None:
         return Turn(question, failure=f"the reply did not end within {REPLY_END_S:g} s")
@@ -111,7 +126,22 @@ async def ask(caller: Caller, clock: Clock, question: str, samples: Samples) -> 
     )
 
 
-async def time_to_voice(caller: Caller, samples: Samples) -> float | None:
+async def _begun(caller: Call, question: str, sent: Sent, voice: Window) -> Turn:
+    """A turn of which a second was heard: its times, and the gaps in that second."""
+    await asyncio.sleep(BEGUN_S)
+    timeline = await caller.timeline()
+    joined = told_turn(timeline, None)
+    return Turn(
+        question,
+        voice_to_voice_ms=ms_between(sent.last_voiced_ns, voice.arrival_ns),
+        holes=holes(caller.sound.samples(max(0, voice.first_sample - 4800))),
+        server_underruns=int(timeline.get("underruns") or 0),
+        parts_ms=cast(dict[str, float], joined.get("parts_ms") or {}),
+        server_total_ms=joined.get("total_ms"),
+    )
+
+
+async def time_to_voice(caller: Call, samples: Samples) -> float | None:
     """Voice-to-voice alone; None if no reply came."""
     sent = await caller.say(samples)
     await caller.heard(lambda: first_voice(caller.sound.windows, sent.last_voiced_ns), REPLY_S)
@@ -119,7 +149,7 @@ async def time_to_voice(caller: Caller, samples: Samples) -> float | None:
     return None if voice is None else ms_between(sent.last_voiced_ns, voice.arrival_ns)
 
 
-async def interrupt(caller: Caller, clock: Clock, question: Samples, barge: Samples) -> Barge:
+async def interrupt(caller: Call, clock: Clock, question: Samples, barge: Samples) -> Barge:
     """Ask for a long reply, speak over it 1.5 s after it began, and time how it stops."""
     asked = await caller.say(question)
     await caller.heard(lambda: first_voice(caller.sound.windows, asked.last_voiced_ns), REPLY_S)
@@ -139,6 +169,8 @@ async def interrupt(caller: Caller, clock: Clock, question: Samples, barge: Samp
         speaking.cancel()
         emptied.cancel()
         await asyncio.gather(speaking, emptied, return_exceptions=True)
+    if held and emptied_ns is None and stop.stop_ms is not None:
+        return Barge(failure=f"something of the reply was still in flight after {CANCEL_S:g} s")
     cleared = await _cleared(caller, sent)
     if stop.stop_ms is None or emptied_ns is None or cleared is None:
         return stop
@@ -149,13 +181,27 @@ async def interrupt(caller: Caller, clock: Clock, question: Samples, barge: Samp
     )
 
 
+async def hear_out(caller: Call, since_ns: int) -> None:
+    """Wait until the reply that came after a barge-in was played, or none seems to come."""
+    cleared = await caller.event(
+        lambda stamped: stamped.kind == "output_audio_buffer.cleared" and stamped.arrival_ns > since_ns, 0.1
+    )
+    if cleared is not None:
+        after_ns = cleared.arrival_ns
+        await caller.event(
+            lambda stamped: stamped.kind == "output_audio_buffer.stopped" and stamped.arrival_ns > after_ns,
+            REPLY_S,
+        )
+    await asyncio.sleep(TAIL_MS / 1000)
+
+
 def in_flight(timeline: Mapping[str, Any]) -> set[tuple[str, str]]:
     """(stage, id) of everything that a timeline says is in flight."""
     stages = cast(Mapping[str, list[str]], timeline.get("in_flight") or {})
     return {(stage, work_id) for stage in STAGES for work_id in stages.get(stage, [])}
 
 
-async def _stop(caller: Caller, sent: Sent) -> Barge:
+async def _stop(caller: Call, sent: Sent) -> Barge:
     """Find where the reply stopped; needs 300 ms of sound behind it."""
     windows = caller.sound.windows
     before = last_voice(windows, sent.first_voiced_ns)
@@ -173,7 +219,7 @@ async def _stop(caller: Caller, sent: Sent) -> Barge:
     return Barge(stop_ms) if stop_ms > 0 else Barge(void="the reply ended by itself as the barge-in began")
 
 
-async def _cleared(caller: Caller, sent: Sent) -> Stamped | None:
+async def _cleared(caller: Call, sent: Sent) -> Stamped | None:
     """The server's word that the reply is dropped; it is sent at the verdict."""
     return await caller.event(
         lambda stamped: (
@@ -184,7 +230,7 @@ async def _cleared(caller: Caller, sent: Sent) -> Stamped | None:
 
 
 async def _emptied_ns(
-    caller: Caller, clock: Clock, held: set[tuple[str, str]], begun: asyncio.Event
+    caller: Call, clock: Clock, held: set[tuple[str, str]], begun: asyncio.Event
 ) -> int | None:
     """When a timeline first showed nothing of `held`; None if there was nothing, or it never ended."""
     await begun.wait()
@@ -198,7 +244,7 @@ async def _emptied_ns(
     return None
 
 
-async def _reply_end(caller: Caller, since_ns: int) -> Stamped | None:
+async def _reply_end(caller: Call, since_ns: int) -> Stamped | None:
     """The event that says the reply, or the one that replaced it, was played to its end."""
     end = await caller.event(
         lambda stamped: stamped.kind == "output_audio_buffer.stopped" and stamped.arrival_ns > since_ns,
@@ -208,7 +254,7 @@ async def _reply_end(caller: Caller, since_ns: int) -> Stamped | None:
     return end
 
 
-def transcript_of(caller: Caller, response_id: str | None) -> str:
+def transcript_of(caller: Call, response_id: str | None) -> str:
     """All of a reply's text, tools' lead-ins included."""
     done = [s.event for s in caller.events if s.kind == "response.output_audio_transcript.done"]
     return " ".join(
@@ -223,7 +269,7 @@ def told_turn(timeline: Mapping[str, Any], response_id: str | None) -> dict[str,
     return next(named, turns[-1] if turns else {})
 
 
-def _server_error(caller: Caller, since_ns: int) -> str:
+def _server_error(caller: Call, since_ns: int) -> str:
     """What the server said went wrong since then, for the person who reads the report."""
     for stamped in caller.events:
         if stamped.arrival_ns < since_ns:

@@ -73,7 +73,9 @@ async def over_reply(caller: Caller, clock: Clock, question: Samples, sound: Ite
     item = sound.item
     if item.kind == "echo":
         caller.echoing(EchoPath(item.level_db, item.delay_ms))
-    caller.send({"type": "session.update", "session": {"type": "realtime", "max_output_tokens": REPLY_TOKENS}})
+    caller.send(
+        {"type": "session.update", "session": {"type": "realtime", "max_output_tokens": REPLY_TOKENS}}
+    )
     asked = await caller.say(question)
     await caller.heard(lambda: first_voice(caller.sound.windows, asked.last_voiced_ns), REPLY_S)
     voice = first_voice(caller.sound.windows, asked.last_voiced_ns)

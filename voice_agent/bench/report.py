@@ -20,6 +20,15 @@ Report = dict[str, Any]
 MOST_SUM_ERROR_MS = 5.0
 
 
+@dataclass(frozen=True)
+class LoadShape:
+    """How many callers there were at once, over what, and what each engine held after the last had hung up."""
+
+    sessions: int
+    transport: str
+    left: dict[str, int] | None
+
+
 @dataclass
 class Run:
     """Everything that was measured, before it is summed up."""
@@ -34,6 +43,7 @@ class Run:
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     exactness: Exactness | None = None
     models: list[str] = field(default_factory=list[str])
+    load: LoadShape | None = None
 
 
 def summed_up(run: Run, argv: Sequence[str]) -> Report:
@@ -50,6 +60,7 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
         "cancel_ms": summary([ms for barge in run.barges if (ms := barge.cancel_ms) is not None]),
         "let_go_ms": summary([ms for barge in run.barges if (ms := barge.let_go_ms) is not None]),
         "parts_ms": _parts(answered),
+        "parts_p95_ms": _parts_p95(answered),
         "parts_sum_error_ms": max(
             (abs(e) for t in answered if (e := t.sum_error_ms) is not None), default=None
         ),
@@ -66,6 +77,8 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
         report |= scores(run.outcomes, run.exactness)
     if run.sequential:
         report["sequential"] = {length: _gain(modes) for length, modes in run.sequential.items()}
+    if run.load:
+        report |= {"sessions": run.load.sessions, "transport": run.load.transport, "left": run.load.left}
     return report | {
         "models": run.models,
         "machine": machine(),
@@ -80,6 +93,8 @@ def problems(report: Report) -> list[str]:
     error_ms = report["parts_sum_error_ms"]
     if error_ms is not None and error_ms > MOST_SUM_ERROR_MS:
         found.append(f"the server's parts miss its own total by up to {error_ms:.1f} ms")
+    left = {name: held for name, held in (report.get("left") or {}).items() if held}
+    found += [f"the {name} engine still held {held} requests at the end" for name, held in left.items()]
     if not report["voice_to_voice_ms"]["n"] and "labelled" not in report:
         found.append("no turn was answered")
     return found
@@ -104,12 +119,24 @@ def table(report: Report) -> str:
         f"word error rate   {'not measured' if rate is None else f'{rate:9.3f}'} "
         f"({report['replies_recognized']} replies)",
         f"void barge-ins    {report['void_barges']:9}",
+        *_load_rows(report),
         f"models            {', '.join(report['models']) or 'unknown'}",
         f"machine           {report['machine']['cpu']}, {report['machine']['cores']} cores",
         f"commit            {report['commit'] or 'unknown'}",
         f"command           {report['command']}",
     ]
     return "\n".join(lines)
+
+
+def _load_rows(report: Report) -> list[str]:
+    if "sessions" not in report:
+        return []
+    left = report["left"]
+    told = "not told" if left is None else ", ".join(f"{name} {held}" for name, held in left.items())
+    return [
+        f"callers at once   {report['sessions']:9} over {report['transport']}",
+        f"left in engines   {told}",
+    ]
 
 
 def _parts(turns: Sequence[Turn]) -> dict[str, float]:
@@ -126,6 +153,14 @@ def _parts(turns: Sequence[Turn]) -> dict[str, float]:
         }.items():
             sums[name] = sums.get(name, 0) + (ms or 0)
     return {name: round(total / len(told), 1) for name, total in sums.items()}
+
+
+def _parts_p95(turns: Sequence[Turn]) -> dict[str, float | int | None]:
+    """Of each part by itself: where the slow turns lose their time. These do not sum to anything."""
+    names = dict.fromkeys(name for turn in turns for name in turn.parts_ms)
+    found = {name: [ms for turn in turns if (ms := turn.parts_ms.get(name)) is not None] for name in names}
+    found["network"] = [ms for turn in turns if (ms := turn.network_ms) is not None]
+    return {name: summary(values)["p95"] for name, values in found.items() if values}
 
 
 def _gain(modes: dict[str, list[float]]) -> dict[str, Any]:

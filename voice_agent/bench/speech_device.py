@@ -1,13 +1,14 @@
 """A device that only takes time: launches cost what was recorded (or assumed), streams share it as a GPU's would.
 
 For the scheduler's tests and the speech simulation: no tensors, no threads, no clock of its own. The frame graph is
-bound by memory, the VoiceBox by arithmetic: side by side both run slower by `overlap_slowdown`. Of the VoiceBox's two
+bound by memory, the VoiceBox by arithmetic: side by side both run slower. Of the VoiceBox's two
 streams the urgent one goes first and the other stands meanwhile.
 """
 
 import itertools
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,23 +25,29 @@ Launch = Frames | Prefill | Render
 
 @dataclass(frozen=True, slots=True)
 class DeviceCosts:
-    """ms of a launch alone on the device: a + b x rows of a frame graph, c + d x frames of a VoiceBox launch."""
+    """ms of a launch alone on the device: a + b x rows of a frame graph, c + d x frames of a VoiceBox launch.
+
+    `frames_table` has measured frame graphs, by rows. Side by side a frame graph takes `overlap_slowdown` times as
+    long, a VoiceBox launch `render_slowdown` times (as much, if that is 0).
+    """
 
     cycle_ms: float
     cycle_row_ms: float
     render_ms: float
     render_frame_ms: float
     overlap_slowdown: float = 1.25
+    render_slowdown: float = 0.0
     overlap: bool = True
     jitter: float = 0.03  # relative spread of a launch
     prefill_ms: float = 3.0  # of any length: bound by the weights
     host_ms: float = (
         0.15  # from its plan to its start where the stream was idle, and from its end to its notice
     )
+    frames_table: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def frames_ms(self, bucket: int) -> float:
         """A frame graph of so many rows."""
-        return self.cycle_ms + self.cycle_row_ms * bucket
+        return self.frames_table.get(bucket, self.cycle_ms + self.cycle_row_ms * bucket)
 
     def renders_ms(self, bucket: RenderBucket) -> float:
         """A VoiceBox launch, padding included."""
@@ -58,13 +65,18 @@ class DeviceCosts:
 
     def measured(self) -> Costs:
         """What a warm-up finds: every bucket, in the company that it will have."""
-        slower = self.overlap_slowdown if self.overlap else 1.0
+        frames, renders = self.slowdowns if self.overlap else (1.0, 1.0)
         shapes = itertools.product(RENDER_FRAMES, RENDER_ROWS)
         return Costs(
-            {bucket: slower * self.frames_ms(bucket) for bucket in ROW_BUCKETS},
-            {shape: slower * self.renders_ms(shape) for shape in shapes},
-            dict.fromkeys(PREFILL_BUCKETS, slower * self.prefill_ms),
+            {bucket: frames * self.frames_ms(bucket) for bucket in ROW_BUCKETS},
+            {shape: renders * self.renders_ms(shape) for shape in shapes},
+            dict.fromkeys(PREFILL_BUCKETS, frames * self.prefill_ms),
         )
+
+    @property
+    def slowdowns(self) -> tuple[float, float]:
+        """Of frame graphs and of VoiceBox launches, side by side."""
+        return self.overlap_slowdown, self.render_slowdown or self.overlap_slowdown
 
 
 @dataclass(eq=False, slots=True)
@@ -128,9 +140,9 @@ class SimulatedDevice:
     def _running(self) -> list[tuple[deque[Launched], float]]:
         """The lanes that move, and how fast."""
         frames, first, follow = self._lanes["frames"], self._lanes["first"], self._lanes["follow"]
-        render = first or follow
-        both = bool(frames) and bool(render)
-        return [(lane, 1 / self.costs.overlap_slowdown if both else 1.0) for lane in (frames, render) if lane]
+        lanes = (frames, first or follow)
+        slowdowns = self.costs.slowdowns if all(lanes) else (1.0, 1.0)
+        return [(lane, 1 / slower) for lane, slower in zip(lanes, slowdowns, strict=True) if lane]
 
     def _count_busy(self, ms: float) -> None:
         for name, lane in self._lanes.items():

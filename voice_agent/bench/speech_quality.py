@@ -134,7 +134,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     extra: dict[str, Any] = {} if options.folder else {"random": True, "size": options.size}
     with tempfile.TemporaryDirectory() as folder:
         clones = _clones(Path(folder) / "clip.wav") if not options.folder else {}
-        extra |= {"fused_codec": options.fused_codec, "clones": clones}
+        extra |= {"clones": clones} | ({"fused_codec": False} if options.plain_codec else {})
         talker = TalkerOptions("qwen3-tts", options.folder, extra=extra)
         serving = serve(talker, lambda stage: print("loading", stage, file=sys.stderr, flush=True), SIZES)
     exact, spec = widened(serving.device.model.codec), EngineSpec("speech", talker=talker)
@@ -163,6 +163,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
         "replies": options.replies,
         "loaded_s": round(loaded_s, 1),
         "device": str(serving.device.device),
+        "codec": serving.device.codec,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "dtype": str(serving.device.model.talker.norm.dtype).removeprefix("torch."),
         "weights": options.folder or f"random {options.size}",
@@ -258,7 +259,8 @@ def table(report: dict[str, Any]) -> str:
     lines += [f"{name:24}{ms:16.1f} ms" for name, ms in report["beginnings"].items()]
     where = report["gpu"] or report["machine"]["cpu"]
     lines += [
-        f"\n{report['weights']}, {report['dtype']}, {report['frames']} frames, median of {report['replies']} replies",
+        f"\n{report['weights']}, {report['dtype']}, {report['codec']} codec",
+        f"{report['frames']} frames, median of {report['replies']} replies",
         f"alone on {where}; loaded in {report['loaded_s']} s",
         f"commit  {report['commit'] or 'unknown'}",
         f"command {report['command']}",
@@ -277,6 +279,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--chunks", type=int, nargs="+", default=[4, 8, 16], help="frames of 80 ms")
     add("--frames", type=int, default=64, help="most frames of a reply")
     add("--replies", type=int, default=5, help="of each way, after one that warms up")
-    add("--fused-codec", action="store_true", help="the codec by Triton kernels")
+    add("--plain-codec", action="store_true", help="not by Triton kernels, even if they prove right here")
     add("--json", help="write the report to this file")
     return parser

@@ -31,7 +31,9 @@ MODELS = {
     "ours, serial": DeviceCosts(3.4, 0.03, 2.0, 0.04, overlap=False),
     "ours, overlapped": DeviceCosts(3.4, 0.03, 2.0, 0.04, overlap_slowdown=1.25),
     "pessimistic": DeviceCosts(5.0, 0.06, 3.0, 0.08, overlap_slowdown=1.4),
-}
+    "H200, plain": DeviceCosts(4.3, 0.024, 2.6, 0.079, 2.4, 1.3, frames_table={1: 3.43}),
+    "H200, fused": DeviceCosts(4.3, 0.024, 0.75, 0.040, 2.0, 1.4, frames_table={1: 3.43}),
+}  # the last two as recorded at 7df555b (docs/speech-engine.md), the fused codec's slowdowns assumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rps", type=float, nargs="+", default=[10, 30, 40, 60])
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--costs", choices=sorted(MODELS), nargs="+", default=list(MODELS))
+    parser.add_argument("--skipped", type=int, default=1, help="frames at a reply's start that never sound")
     parser.add_argument(
         "--quality-jobs", type=int, default=0, help="quality-first replies that always run beside"
     )
@@ -232,15 +236,21 @@ def main(argv: Sequence[str]) -> int:
     print(
         f"{'costs':18}{'RPS':>5}{'n':>6}{'p50':>7}{'p95':>7}{'p99':>7}{'dry %':>10}{'stall':>9}{'e2e p50':>9}{'p95':>7}"
     )
-    for name, costs in MODELS.items():
+    for name in options.costs:
+        costs = MODELS[name]
         for rps in options.rps:
-            plans = poisson(rps, options.seconds, options.seed)
+            plans = poisson(rps, options.seconds, options.seed, options.skipped)
             simulation = Simulation(plans, costs, CyclePolicy(overlap=costs.overlap), seed=options.seed)
             for _ in range(options.quality_jobs):
                 simulation.keep_running(Plan(0.0, 140, ((0.0, 40),), latency_first=False))
             limit_ms = (options.seconds + 20) * 1000 if options.quality_jobs else math.inf
-            outcomes = [o for o in simulation.run(limit_ms) if o.plan.latency_first]
-            print(f"{name:18}{rps:5.0f}{len(outcomes):6}{row_of(outcomes)}", flush=True)
+            everyone = simulation.run(limit_ms)
+            outcomes = [o for o in everyone if o.plan.latency_first]
+            heard_ms = sum(o.heard_ms for o in everyone if not o.plan.latency_first)
+            slow = (
+                f"   quality {heard_ms / simulation.device.now_ms:.0f} x real" if options.quality_jobs else ""
+            )
+            print(f"{name:18}{rps:5.0f}{len(outcomes):6}{row_of(outcomes)}{slow}", flush=True)
     return 0
 
 

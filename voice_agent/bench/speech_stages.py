@@ -150,13 +150,12 @@ def _tiles(rig: Rig) -> dict[str, Any]:
     print("matrix: us a launch (GB/s) by tile; best first")
     for name, kernel, rows, columns in stage_kernels.matrices():
         stack = _weights_of(rig, name, rows, columns)
-        for batch in (1, 8, 16, 32, 64):
-            tiles = stage_kernels.TILES if batch == 1 else stage_kernels.DOT_TILES
+        for batch in stage_kernels.SWEPT:
             tries: dict[str, float] = {}
-            for tile in tiles:
-                if columns % tile[1] == 0:
-                    tries[str(tile)] = _matrix_us(rig, Case(kernel, rows, columns, batch, tile), stack)
-            tries["cublas"] = _matrix_us(rig, Case(kernel, rows, columns, batch), stack, cublas=True)
+            for tile in stage_kernels.tiles_for(kernel, columns, batch):
+                tries[str(tile)] = _matrix_us(rig, Case(kernel, rows, columns, batch, tile), stack)
+            if kernel != "enter":
+                tries["cublas"] = _matrix_us(rig, Case(kernel, rows, columns, batch), stack, cublas=True)
             ordered = dict(sorted(tries.items(), key=lambda item: item[1]))
             table[f"{name} {batch}"] = ordered
             best = next(iter(ordered))
@@ -164,7 +163,10 @@ def _tiles(rig: Rig) -> dict[str, Any]:
             rig.tiles[(kernel, rows, columns, batch)] = tile
             gb = rows * columns * 2 / 1e3
             shown = [f"{key} {us:.1f} ({gb / us:.0f})" for key, us in list(ordered.items())[:3]]
-            print(f"  {name:18} x{batch:<3} {' | '.join(shown)} | cublas {tries['cublas']:.1f}", flush=True)
+            print(
+                f"  {name:18} x{batch:<3} {' | '.join(shown)} | cublas {tries.get('cublas', 0):.1f}",
+                flush=True,
+            )
     return table
 
 
@@ -182,12 +184,13 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
         ops = stage_kernels.tuned(case)
         ops.cublas_from = 0 if cublas else 10_000
         out, *rest = stage_kernels.inputs(case)
+        all_inputs = [stage_kernels.with_weight(case, rest, weight) for weight in stack]
 
         def work() -> None:
-            for weight in stack:
-                getattr(ops, case.op)(out, *rest[:-1], weight)
+            for some in all_inputs:
+                getattr(ops, case.op)(out, *some)
 
-        return 1e3 * timed(Captured(work, rig.device), 10) / len(stack)
+        return 1e3 * timed(_inference(work, rig), 10) / len(stack)
     except Exception as error:  # noqa: BLE001 - a tile that does not fit is a row of the table
         print(f"  {case}: {type(error).__name__} {str(error)[:120]}")
         return 1e9
@@ -220,14 +223,29 @@ def _variants(rig: Rig, batch: int) -> dict[str, TritonOps]:
     for pdl in (False, True):
         end = "+pdl" if pdl else ""
         if batch < 5:
-            found[f"registers{end}"] = TritonOps(pdl, dot_from=5, tiles=rig.tiles)
-        if batch > 1:
-            found[f"mixed{end}"] = TritonOps(pdl, dot_from=2, tiles=rig.tiles)
+            found[f"registers{end}"] = TritonOps(pdl, dot_from=5)
+        found[f"mixed{end}"] = TritonOps(pdl, dot_from=2)
+    if rig.tiles:
+        found["swept"] = TritonOps(dot_from=2, tiles=_tiles_near(rig, batch))
     return found | {"cublas": TritonOps(cublas_from=1)}
+
+
+def _tiles_near(rig: Rig, batch: int) -> dict[tuple[str, int, int, int], Tile | None]:
+    """What the sweep found for the nearest batch of the same kind, for these rows and for twice as many."""
+    found: dict[tuple[str, int, int, int], Tile | None] = {}
+    for rows in (batch, 2 * batch):
+        known = 1 if rows == 1 else max(size for size in stage_kernels.SWEPT if size <= max(rows, 8))
+        if rows <= 64:
+            found |= {(*key[:3], rows): tile for key, tile in rig.tiles.items() if key[3] == known}
+    return found
 
 
 def _distance(got: Tensor, expected: Tensor) -> float:
     return float((got.float() - expected.float()).norm() / expected.float().norm())
+
+
+def _norm_factor(of: Any) -> Any:
+    return (of.x.square().mean(1, keepdim=True) + 1e-6).rsqrt()
 
 
 class Forced:
@@ -242,9 +260,11 @@ class Forced:
 
     def choose(self, logits: Tensor, slots: Tensor, arena: Arena, pick: Any) -> None:  # noqa: ARG002
         """Keep the logits, put the given code's row where the next pass finds it."""
-        self.logits.append(logits.clone())
+        scale = 1.0 if isinstance(self._ops, PlainOps) else _norm_factor(pick.of)
+        self.logits.append(logits.float() * scale)
         if pick.next is not None:
-            pick.next.copy_(pick.table[self._codes[: len(logits), pick.group]])
+            pick.next.x.copy_(pick.table[self._codes[: len(logits), pick.group]])
+            pick.next.settle(pick.following)
 
 
 @torch.inference_mode()
@@ -360,42 +380,62 @@ def _codec_graph(rig: Rig, states: Any, count: int, batch: int, stream: Any = No
 def _overlap(rig: Rig) -> dict[str, Any]:
     """Frame cycles with codec launches beside them, and the other way round."""
     table: dict[str, Any] = {}
-    print("overlap: frame ms alone -> beside, codec ms alone -> beside")
-    with torch.inference_mode():
-        states = rig.model.codec.new_state(SLOTS + 1)
-    for batch, count, codec_rows in ((1, 2, 1), (8, 2, 4), (16, 8, 8)):
-        for pdl in (False, True):
-            rows = frames.new_rows(rig.weights, batch, rig.arena.spare)
-            rows.slots[:] = torch.arange(batch)
-            ops = TritonOps(pdl=pdl, dot_from=2, tiles=rig.tiles)
-            rig.reset()
-            streams = torch.cuda.Stream(), torch.cuda.Stream(priority=-3)  # kept by the graphs' kernels
-            frame = _inference(
-                lambda o=ops, r=rows: frames.make_frame(o, rig.weights, rig.arena, r), rig, streams[0]
-            )
-            codec = _codec_graph(rig, states, count, codec_rows, streams[1])
-            alone = timed(frame, 20, rig.reset), timed(codec, 20)
-            beside = _beside(frame, codec, streams[0], streams[1], rig)
-            turned = _beside(codec, frame, streams[1], streams[0], rig)
-            table[f"B={batch} codec {count}x{codec_rows} pdl={pdl}"] = [*alone, beside, turned]
-            print(
-                f"  B={batch:<3} codec {count}x{codec_rows} pdl={pdl}: frame {alone[0]:.2f} -> {beside:.2f},"
-                f" codec {alone[1]:.2f} -> {turned:.2f}", flush=True
-            )  # fmt: skip
+    print("overlap: frame ms alone -> beside, codec ms alone -> beside; priorities as CUDA counts them")
+    fused = FusedCodec(rig.model.codec, SLOTS)
+    for batch, count, codec_rows in ((1, 1, 1), (4, 2, 1), (8, 16, 2), (16, 16, 2), (16, 8, 8)):
+        for pdl, priorities in (
+            (False, (0, 0)),
+            (False, (-1, 0)),
+            (False, (0, -3)),
+            (True, (0, -3)),
+            (True, (-1, 0)),
+        ):
+            shape, ops = (batch, count, codec_rows), TritonOps(pdl=pdl, dot_from=2)
+            told = _overlapped(rig, fused, shape, ops, priorities)
+            name = f"B={batch} codec {count}x{codec_rows} pdl={pdl} {priorities}"
+            table[name] = told
+            print(f"  {name}: {_arrows(told)}", flush=True)
     return table
 
 
+def _arrows(told: list[float]) -> str:
+    return f"frame {told[0]:.2f} -> {told[2]:.2f}, codec {told[1]:.2f} -> {told[3]:.2f}"
+
+
+def _overlapped(
+    rig: Rig, fused: FusedCodec, shape: tuple[int, int, int], ops: TritonOps, priorities: tuple[int, int]
+) -> list[float]:
+    """ms of a frame graph and of a codec graph, alone, then each beside the other."""
+    batch, count, codec_rows = shape
+    rows = frames.new_rows(rig.weights, batch, rig.arena.spare)
+    rows.slots[:] = torch.arange(batch)
+    rig.reset()
+    one, other = (
+        torch.cuda.Stream(priority=priority) for priority in priorities
+    )  # kept by the graphs' kernels
+    frame = _inference(lambda: frames.make_frame(ops, rig.weights, rig.arena, rows), rig, one)
+    lane = FusedLane(fused, rig.arena, count * codec_rows)
+    buffers = new_codec_rows(rig.model.codec, count, codec_rows, rig.arena.spare)
+    buffers.rows[:, 0] = torch.arange(codec_rows)
+    codec = _inference(lambda: lane.step(buffers, count), rig, other)
+    alone = timed(frame, 20, rig.reset), timed(codec, 20)
+    beside = _beside(frame, codec, (one, other), alone, rig)
+    return [*alone, beside, _beside(codec, frame, (other, one), alone[::-1], rig)]
+
+
 def _beside(
-    one: Captured, other: Captured, stream: torch.cuda.Stream, second: torch.cuda.Stream, rig: Rig
+    one: Captured, other: Captured, streams: tuple[Any, Any], alone: tuple[float, float], rig: Rig
 ) -> float:
     """ms of one replay of `one` while `other` is replayed without a pause on its own stream."""
     rig.reset()
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.stream(second):
-        for _ in range(40):
+    with torch.cuda.stream(streams[1]):
+        for _ in range(
+            40 + int(40 * alone[0] / alone[1])
+        ):  # longer than what is timed, however slow that gets
             other.replay()
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(streams[0]):
         one.replay()
         begin.record()
         for _ in range(10):

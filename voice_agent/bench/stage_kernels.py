@@ -13,20 +13,19 @@ from typing import Any
 TALKER = {"qkv": (4096, 2048), "out": (2048, 2048), "gate_up": (12288, 2048), "down": (2048, 6144)}
 PREDICTOR = {"qkv": (4096, 1024), "out": (1024, 2048), "gate_up": (6144, 1024), "down": (1024, 3072)}
 KERNELS = {"qkv": "norm_linear", "gate_up": "norm_swiglu", "out": "add_linear", "down": "add_linear"}
-HEADS = {"narrow": (1024, 2048), "first head": (3072, 2048), "head": (2048, 1024)}
-TILES = [
-    (4, 512, 4, 1), (8, 512, 4, 1), (8, 1024, 4, 1), (4, 1024, 2, 1), (4, 1024, 4, 1), (4, 2048, 4, 1), (8, 2048, 8, 1),
-    (2, 2048, 2, 1), (16, 1024, 8, 1),
-]  # fmt: skip
+HEADS = {"first head": (3072, 2048), "head": (2048, 1024)}
+TILES = [(4, 512, 4, 1), (8, 512, 4, 1), (8, 1024, 4, 1), (4, 1024, 2, 1), (4, 2048, 4, 1), (8, 2048, 8, 1)]
 DOT_TILES = [
     (16, 256, 4, 3),
-    (32, 128, 4, 4),
     (16, 128, 4, 5),
-    (64, 128, 4, 3),
+    (32, 128, 4, 4),
+    (32, 64, 4, 6),
     (64, 64, 4, 5),
-    (32, 256, 8, 3),
+    (64, 128, 4, 3),
+    (64, 128, 8, 4),
 ]
-WORKERS = 14
+WORKERS, FEW = 14, 5
+SWEPT = (1, 8, 32)
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ def matrices() -> list[tuple[str, str, int, int]]:
     """Name, kernel, weight rows and columns of every matrix of the frame."""
     found = [(f"talker {n}", KERNELS[n], *shape) for n, shape in TALKER.items()]
     found += [(f"predictor {n}", KERNELS[n], *shape) for n, shape in PREDICTOR.items()]
+    found.append(("narrow", "enter", 1024, 2048))
     return found + [(name, "norm_linear", *shape) for name, shape in HEADS.items()]
 
 
@@ -52,25 +52,37 @@ def cases(sweep: bool) -> list[Case]:
     """All checks: defaults with and without PDL, then the tiles that are to be timed."""
     found = [
         Case(op, 0, 0, 3, None, pdl)
-        for op in ("attend", "attend16", "input_rows", "choose0", "choose1", "choose15")
+        for op in ("attend", "attend16", "attend_two", "input_rows", "choose0", "choose1", "choose15")
         for pdl in (False, True)
     ]
     for _, kernel, rows, columns in matrices():
         found += [
             Case(kernel, rows, columns, batch, None, pdl)
-            for batch in (1, 2, 4, 8, 32, 64)
+            for batch in (1, 2, 4, 8, 32, 64, 128)
             for pdl in (False, True)
         ]
         if sweep:
             found += [
-                Case(kernel, rows, columns, 1, tile)
-                for tile in TILES
-                if columns % tile[1] == 0 and tile[1] <= columns
-            ]
-            found += [
-                Case(kernel, rows, columns, batch, tile) for batch in (8, 16, 32, 64) for tile in DOT_TILES
+                Case(kernel, rows, columns, batch, tile)
+                for batch in SWEPT
+                for tile in tiles_for(kernel, columns, batch)
             ]
     return found
+
+
+def tiles_for(kernel: str, columns: int, batch: int) -> list[tuple[int, int, int, int]]:
+    """What is worth a try for a matrix."""
+    few = batch < FEW
+    fits = [tile for tile in (TILES if few else DOT_TILES) if columns % tile[1] == 0]
+    sums = kernel in ("add_linear", "enter")  # whole grains of squares
+    return [tile for tile in fits if tile[0] <= 32 or not sums] if not few else fits
+
+
+def with_weight(case: Case, rest: list[Any], weight: Any) -> list[Any]:
+    """The inputs behind the output with another weight in place."""
+    place = {"add_linear": 1, "enter": 2}.get(case.op, len(rest) - 1)
+    held = (weight, rest[2][1]) if case.op == "enter" else weight
+    return [*rest[:place], held, *rest[place + 1 :]]
 
 
 def check_all(todo: list[Case], limit_s: float) -> dict[Case, str]:
@@ -103,15 +115,42 @@ def _check(case: Case) -> str:
     ops, plain = tuned(case), PlainOps()
     if case.op.startswith("choose"):
         return _check_choose(ops, plain, int(case.op[6:]))
+    if case.op == "attend_two":
+        return _check_attend_two(ops, plain)
     if case.op.startswith("attend"):
         return _check_attend(ops, plain, case.op == "attend")
     if case.op == "input_rows":
         return _check_inputs(ops, plain)
-    made = inputs(case)
-    results = [made[0].clone(), made[0].clone()]
+    out, *rest = inputs(case)
+    results = [_copied(out), _copied(out)]
     for which, result in zip((ops, plain), results, strict=True):
-        getattr(which, case.op)(result, *made[1:])
-    return _verdict(results[0], results[1], 0.02)
+        getattr(which, case.op)(result, *rest)
+    if case.op in ("add_linear", "enter"):
+        return _residual_verdict(results[0], results[1], rest[-1])
+    scale = _norm_factor(rest[0]) if case.op == "norm_linear" else 1.0
+    return _verdict(results[0] * scale, results[1], 0.02)
+
+
+def _copied(out: Any) -> Any:
+    return (
+        type(out)(out.x.clone(), out.ready.clone(), out.squares.clone()) if hasattr(out, "x") else out.clone()
+    )
+
+
+def _norm_factor(of: Any) -> Any:
+    """What the kernels leave out of a norm's product."""
+    return (of.x.square().mean(1, keepdim=True) + 1e-6).rsqrt()
+
+
+def _residual_verdict(got: Any, expected: Any, following: Any) -> str:
+    """The sum, and that what goes with it belongs to it."""
+    settled = _copied(got)
+    settled.settle(following)
+    for part, right in ((got.ready, settled.ready), (got.squares, settled.squares)):
+        told = _verdict(part, right, 0.01)
+        if not told.startswith("ok"):
+            return f"beside the sum {told}"
+    return _verdict(got.x, expected.x, 0.02)
 
 
 def tuned(case: Case) -> Any:
@@ -125,19 +164,34 @@ def tuned(case: Case) -> Any:
 
 
 def inputs(case: Case) -> list[Any]:
-    """Output, x and what belongs to the kernel."""
+    """Output, x and what belongs to the kernel; for matrices the weight comes last or, where a sum is left, before."""
     import torch
 
     def made(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Any:
         return torch.randn(shape, device="cuda").to(dtype)
 
     weight = made(case.rows, case.columns) * case.columns**-0.5
-    wide = case.op != "add_linear"
-    x = made(case.batch, case.columns, dtype=torch.float32 if wide else torch.bfloat16)
-    if not wide:
-        return [made(case.batch, case.rows, dtype=torch.float32), x, weight]
+    norm, following = 1 + 0.1 * made(case.columns), 1 + 0.1 * made(case.rows)
+    if case.op == "add_linear":
+        return [residual(case.batch, case.rows, following), made(case.batch, case.columns), weight, following]
+    x = residual(case.batch, case.columns, norm)
+    if case.op == "enter":
+        narrow = weight, made(case.rows)
+        return [residual(case.batch, case.rows, following), x, norm, narrow, following]
     out = made(case.batch, case.rows // (2 if case.op == "norm_swiglu" else 1))
-    return [out, x, 1 + 0.1 * made(case.columns), weight]
+    return [out, x, norm, weight]
+
+
+def residual(batch: int, width: int, norm: Any, grain: int | None = None) -> Any:
+    """A random sum, ready for a reader with this norm."""
+    import torch
+
+    from voice_agent.models.qwen3_tts.frame import grain_for, new_residual
+
+    made = new_residual(batch, width, grain or grain_for(batch), norm)
+    made.x.copy_(3 * torch.randn(made.x.shape, device=made.x.device))
+    made.settle(norm)
+    return made
 
 
 def _verdict(got: Any, expected: Any, most: float) -> str:
@@ -174,13 +228,36 @@ def _check_attend(ops: Any, plain: Any, by_slot: bool) -> str:
     cos, sin = (t[:, 0].contiguous() for t in rope(torch.arange(256, device="cuda"), 128, 1e6, torch.float32))
     qkv = torch.randn(3, 4096, device="cuda").to(torch.bfloat16)
     norms: Any = [(1 + 0.1 * torch.randn(128, device="cuda")).to(torch.bfloat16) for _ in range(2)]
+    of = residual(3, 1024, torch.ones(1024, device="cuda", dtype=torch.bfloat16))
     results: list[Any] = []
     caches: list[Any] = []
     for which in (ops, plain):
         kv = arena.kv[0].clone() if by_slot else arena.kv[0, :, :, :16].clone()
-        parts = Attention(kv, slots, arena.state if by_slot else None, 7, norms[0], norms[1], cos, sin, 16, 8)
+        parts = Attention(kv, slots, arena.state if by_slot else None, 7, *norms, cos, sin, 16, 8, of)
         out = torch.zeros(3, 2048, device="cuda", dtype=torch.bfloat16)
-        which.attend(out, qkv, parts)
+        which.attend(out, qkv if which is ops else qkv.float() * _norm_factor(of), parts)
+        results.append(out)
+        caches.append(kv)
+    cache = _verdict(caches[0], caches[1], 0.01)
+    return _verdict(results[0], results[1], 0.02) if cache.startswith("ok") else f"cache {cache}"
+
+
+def _check_attend_two(ops: Any, plain: Any) -> str:
+    import torch
+
+    from voice_agent.models.qwen3_tts.frame_parts import Attention
+    from voice_agent.models.qwen3_tts.transformer import rope
+
+    cos, sin = (t[:, 0].contiguous() for t in rope(torch.arange(16, device="cuda"), 128, 1e6, torch.float32))
+    qkv = torch.randn(6, 4096, device="cuda").to(torch.bfloat16)
+    norms: Any = [(1 + 0.1 * torch.randn(128, device="cuda")).to(torch.bfloat16) for _ in range(2)]
+    of = residual(6, 1024, torch.ones(1024, device="cuda", dtype=torch.bfloat16))
+    places, results, caches = torch.arange(3, device="cuda"), list[Any](), list[Any]()
+    for which in (ops, plain):
+        kv = torch.ones(3, 2, 16, 8, 128, device="cuda", dtype=torch.bfloat16)
+        parts = Attention(kv, places, None, 0, *norms, cos, sin, 16, 8, of)
+        out = torch.zeros(6, 2048, device="cuda", dtype=torch.bfloat16)
+        which.attend_two(out, qkv if which is ops else qkv.float() * _norm_factor(of), parts)
         results.append(out)
         caches.append(kv)
     cache = _verdict(caches[0], caches[1], 0.01)
@@ -197,10 +274,11 @@ def _check_inputs(ops: Any, plain: Any) -> str:
         for shape in ((1000, 2048), (3072, 2048), (15, 2048, 2048))
     ]
     arena, slots = _arena(), torch.tensor([2, 0, 3], device="cuda", dtype=torch.int32)
-    results = [torch.zeros(3, 2048, device="cuda") for _ in range(2)]
+    norm = 1 + 0.1 * torch.randn(2048, device="cuda").to(torch.bfloat16)
+    results = [residual(3, 2048, norm) for _ in range(2)]
     for which, out in zip((ops, plain), results, strict=True):
-        which.input_rows(out, slots, arena, Inputs(tables[0], tables[1], tables[2], 7, 2149))
-    return _verdict(results[0], results[1], 1e-4)
+        which.input_rows(out, slots, arena, Inputs(tables[0], tables[1], tables[2], 7, 2149), norm)
+    return _residual_verdict(results[0], results[1], norm)
 
 
 def _check_choose(ops: Any, plain: Any, group: int) -> str:
@@ -211,9 +289,11 @@ def _check_choose(ops: Any, plain: Any, group: int) -> str:
 
     vocab, same, total = 3072 if group == 0 else 2048, 0, 0
     table = torch.randn(vocab, 1024, device="cuda").to(torch.bfloat16)
+    norm = 1 + 0.1 * torch.randn(1024, device="cuda").to(torch.bfloat16)
+    of = residual(3, 2048 if group == 0 else 1024, torch.ones(1, device="cuda", dtype=torch.bfloat16))
     slots = torch.tensor([2, 0, 3], device="cuda", dtype=torch.int32)
     for _ in range(40):
-        logits = (2 * torch.randn(3, vocab, device="cuda")).to(torch.bfloat16)
+        logits = (6 * torch.randn(3, vocab, device="cuda")).to(torch.bfloat16)
         arena, answers = _arena(), []
         arena.seen.random_(0, 2)
         seen = arena.seen.clone()
@@ -221,18 +301,15 @@ def _check_choose(ops: Any, plain: Any, group: int) -> str:
             arena.seen.copy_(seen)
             state = arena.state.clone()
             result = torch.full((3,), 9, device="cuda", dtype=torch.int32)
-            ahead = torch.zeros(3, 1024, device="cuda")
-            last = group == 15
-            which.choose(
-                logits,
-                slots,
-                arena,
-                Pick(group, 2150, result, None if last else table, None if last else ahead),
-            )
+            ahead, last = residual(3, 1024, norm), group == 15
+            seen_logits = logits if which is ops else logits.float() * _norm_factor(of)
+            follow = (None, None, None) if last else (table, ahead, norm)
+            which.choose(seen_logits, slots, arena, Pick(group, 2150, result, of, *follow))
             places = arena.state[slots.long(), 1].long() if not last else state[slots.long(), 1].long()
             code = arena.codes[slots.long(), places, group]
             told = torch.equal(result, code) if group == 0 else bool((result == 9).all())
-            moved = torch.equal(ahead, table[code.long()].float()) or last
+            moved = last or torch.equal(ahead.x, table[code.long()].float())
+            moved &= which is plain or _residual_verdict(ahead, ahead, norm).startswith("ok") or last
             answers.append((code, arena.seen.clone(), arena.state.clone(), told and moved))
             arena.state.copy_(state)
         same += int((answers[0][0] == answers[1][0]).sum())

@@ -3,12 +3,20 @@
 A folder holds config.json and a byte-level BPE with the shape's vocabulary: all two-letter and many four-letter words
 are tokens, so an encode does real merges and (almost) every id is readable ASCII, whatever a random model picks. The
 weights are vLLM's dummies (load_format "dummy"). Source of the shapes: the models' config.json as published.
+
+`python -m voice_agent.bench.thinker_models FOLDER --shape qwen3-8b --spoken` writes one for a server whose answers are
+spoken: see spoken_vocabulary.
 """
 
+import argparse
 import json
 import random
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from voice_agent.bench.spoken_vocabulary import CUT, spoken_tokens
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONTROL = (
@@ -134,7 +142,19 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_folder(folder: Path, shape: str, layers: int = 0) -> Path:
+def main(argv: Sequence[str]) -> int:
+    """Write one folder."""
+    parser = argparse.ArgumentParser(prog="python -m voice_agent.bench.thinker_models")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3-8b")
+    parser.add_argument("--layers", type=int, default=0, help="so many, instead of the shape's own")
+    parser.add_argument("--spoken", action="store_true", help="whatever is drawn reads like everyday English")
+    options = parser.parse_args(argv)
+    print(write_folder(options.folder, options.shape, options.layers, spoken=options.spoken))
+    return 0
+
+
+def write_folder(folder: Path, shape: str, layers: int = 0, *, spoken: bool = False) -> Path:
     """Write the shape's folder; `layers` above 0 makes it so many layers deep. Raises KeyError for an unknown shape."""
     config = json.loads(json.dumps(SHAPES[shape]))
     text = config["thinker_config"]["text_config"] if "thinker_config" in config else config
@@ -142,7 +162,7 @@ def write_folder(folder: Path, shape: str, layers: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     config["transformers_version"] = "4.57.6"
     (folder / "config.json").write_text(json.dumps(config))
-    write_tokenizer(folder, text["vocab_size"])
+    write_tokenizer(folder, text["vocab_size"], spoken=spoken)
     return folder
 
 
@@ -153,16 +173,23 @@ def hidden_size(folder: Path) -> int:
     return int(config.get("text_config", config)["hidden_size"])
 
 
-def write_tokenizer(folder: Path, vocabulary: int) -> None:
-    """A byte-level BPE of so many tokens, control tokens among the last ones, and a chat template (ChatML)."""
+def write_tokenizer(folder: Path, vocabulary: int, *, spoken: bool = False) -> None:
+    """A byte-level BPE of so many tokens, control tokens among the last ones, and a chat template (ChatML).
+
+    `spoken`: only letters and pairs of them merge, and all ids behind them are words (spoken_vocabulary).
+    """
     tokens = [*_byte_letters().values()]
     merges: list[tuple[str, str]] = []
     first_special = vocabulary - len(CONTROL)
     pairs = [left + right for left in LETTERS for right in LETTERS]
-    parts = [*((pair[0], pair[1]) for pair in pairs), *((left, right) for left in pairs for right in pairs)]
+    parts = [(pair[0], pair[1]) for pair in pairs]
+    parts += [] if spoken else [(left, right) for left in pairs for right in pairs]
     for left, right in parts[: first_special - len(tokens)]:
         merges.append((left, right))
         tokens.append(left + right)
+    letters = _byte_letters()
+    for text in spoken_tokens(first_special - len(tokens) if spoken else 0):
+        tokens.append("".join(letters.get(ord(char), char) for char in text))
     added = [{"id": first_special + n, "content": text, "special": True} for n, text in enumerate(CONTROL)]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -179,7 +206,7 @@ def write_tokenizer(folder: Path, vocabulary: int) -> None:
             ],
         },
         "post_processor": byte_level,
-        "decoder": byte_level,
+        "decoder": {"type": "Sequence", "decoders": [CUT, byte_level]} if spoken else byte_level,
         "model": {
             "type": "BPE",
             "vocab": {token: n for n, token in enumerate(tokens)},
@@ -211,3 +238,7 @@ def _byte_letters() -> dict[int, str]:
     kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in kept]
     return {byte: chr(byte) for byte in kept} | {byte: chr(256 + n) for n, byte in enumerate(rest)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

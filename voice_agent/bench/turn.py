@@ -4,6 +4,9 @@ Each turn is a call of its own with an empty history: connect, a second for a gr
 to its end. Barge-ins come after the turns, in calls of their own. At the end the replies are recognized again, when
 nothing is measured any more. Exit status: 0, 1 if a turn failed or the server refused, 2 if the bench lacks something.
 
+`--sessions` lets so many callers talk at once, each in one call that goes on: `--turns` and `--barges` are each
+caller's then, and the report says what the engines still held when all had hung up.
+
 `--set` puts the labelled set to the server besides, an item a call: barge-ins, sounds of listening, coughs, side talk
 and echo over a reply, questions with pauses or noise; `--items` keeps a run short.
 
@@ -23,7 +26,7 @@ from pathlib import Path
 
 import httpx
 
-from voice_agent.bench import measure, overlap, report, turn_set
+from voice_agent.bench import measure, overlap, report, turn_load, turn_set
 from voice_agent.bench.caller import Caller, Event
 from voice_agent.bench.exactness import Ears, RecognizingEars, ToneEars, exactness
 from voice_agent.bench.labelled import KINDS, OVER_A_REPLY, ItemSound, items, sound_of
@@ -59,12 +62,12 @@ def main(argv: Sequence[str]) -> int:
     store = Store(cache_folder())
     try:
         material = _material(options, store)
-        hearing = None if options.no_wer else _hearing(options, store)
+        hearing = None if options.no_wer or options.sessions else _hearing(options, store)
     except (WeightsError, ModuleNotFoundError) as error:
         print(f"bench turn: {error}", file=sys.stderr)
         return 2
     try:
-        run = asyncio.run(_run(options, material, MonotonicClock()))
+        run = _load(options, material) if options.sessions else _alone(options, material)
     except httpx.TransportError as error:
         print(
             f"bench turn: no server at {options.url} ({error}); start one: voice-agent serve", file=sys.stderr
@@ -77,6 +80,31 @@ def main(argv: Sequence[str]) -> int:
         _recognize(run, hearing)
     _hear_again(run, ToneEars() if options.tones else RecognizingEars(hearing) if hearing else None)
     return _print(report.summed_up(run, argv), as_json=options.json)
+
+
+def _alone(options: argparse.Namespace, material: Material) -> report.Run:
+    return asyncio.run(_run(options, material, MonotonicClock()))
+
+
+def _load(options: argparse.Namespace, material: Material) -> report.Run:
+    """Many callers at once."""
+    found = turn_load.run(
+        turn_load.Load(
+            options.url,
+            options.sessions,
+            options.turns,
+            options.barges,
+            options.transport,
+            material.questions,
+            material.long_questions,
+            material.barges,
+            options.api_key,
+            options.seconds,
+        )
+    )
+    models = asyncio.run(_models(options))
+    load = report.LoadShape(options.sessions, options.transport, found.left)
+    return report.Run(found.turns, found.barges, models=models, load=load)
 
 
 def _print(result: report.Report, *, as_json: bool) -> int:
@@ -94,6 +122,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--barges", type=_count, help="barge-ins to make (default: half as many as turns, at most 6)"
     )
+    parser.add_argument("--sessions", type=_count, default=0, metavar="N", help="N callers at once")
+    parser.add_argument(
+        "--transport", choices=("webrtc", "websocket"), default="webrtc", help="of the callers of --sessions"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=0.0,
+        help="no turn begins later than this (0: no limit)",
+    )
+    parser.add_argument(
+        "--first-sound", action="store_true", help="hang up once a reply has sounded for a second"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -109,7 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--sequential", action="store_true", help="show what overlapping the stages gains")
-    parser.add_argument("--wav", type=Path, metavar="FOLDER", help="ask these recordings instead of the list")
+    parser.add_argument(
+        "--wav",
+        type=Path,
+        metavar="FOLDER",
+        help="ask these recordings instead of the list; folders `long` and `barges` in it hold the barge-ins'",
+    )
     parser.add_argument("--recognizer", choices=RECOGNIZERS, help="model that hears the replies again")
     parser.add_argument("--no-wer", action="store_true", help="do not recognize the replies again")
     parser.add_argument(
@@ -128,13 +174,18 @@ def _count(text: str) -> int:
 def _material(options: argparse.Namespace, store: Store) -> Material:
     """Speak or read what is needed; options.barges is settled here."""
     if options.barges is None:
-        options.barges = min(6, (options.turns + 1) // 2)
-    need_voice = not options.wav or options.barges or options.sequential or options.set
+        options.barges = 1 if options.sessions else min(6, (options.turns + 1) // 2)
     questions = read_folder(options.wav) if options.wav else []
+    more = [read_folder(folder) for name in ("long", "barges") if (folder := _within(options.wav, name))]
+    need_barges = options.barges and len(more) < 2
+    need_voice = not options.wav or need_barges or options.sequential or options.set
     if not need_voice:
-        return Material(questions, [], [])
+        long_questions, barges = more if len(more) == 2 else ([], [])
+        return Material(questions, long_questions, barges)
     voice = Voice(store)
-    asked = max(options.turns, len(LONG_QUESTIONS)) if options.sequential else options.turns
+    asked = (
+        max(options.turns, len(LONG_QUESTIONS)) if options.sequential or options.sessions else options.turns
+    )
     return Material(
         questions or voice.sentences(QUESTIONS[:asked]),
         voice.sentences(LONG_QUESTIONS),
@@ -142,6 +193,11 @@ def _material(options: argparse.Namespace, store: Store) -> Material:
         voice.sentences(turn_set.QUESTIONS) if options.set else [],
         _items(options, voice),
     )
+
+
+def _within(folder: Path | None, name: str) -> Path | None:
+    """A folder in the one of recordings, if there are both."""
+    return folder / name if folder and (folder / name).is_dir() else None
 
 
 def _items(options: argparse.Namespace, voice: Voice) -> list[ItemSound]:
@@ -159,11 +215,15 @@ def _hearing(options: argparse.Namespace, store: Store) -> Hearing:
 
 async def _run(options: argparse.Namespace, material: Material, clock: Clock) -> report.Run:
     run = report.Run(models=await _models(options))
+    until_ns = clock.now_ns() + round(options.seconds * NS_PER_S) if options.seconds else None
     for number in range(options.turns):
+        if until_ns is not None and clock.now_ns() > until_ns:
+            break
         sentence = material.questions[number % len(material.questions)]
         async with _call(options, clock) as caller:
             await measure.settle(caller)
-            run.turns.append(await measure.ask(caller, clock, sentence.text, sentence.samples))
+            ask = measure.ask(caller, clock, sentence.text, sentence.samples, to_end=not options.first_sound)
+            run.turns.append(await ask)
         _progress(f"turn {number + 1} of {options.turns}: {_told(run.turns[-1])}")
     for number in range(options.barges):
         question = material.long_questions[number % len(material.long_questions)]

@@ -234,12 +234,19 @@ class CycleScheduler:
     def _choose_rows(self, now_ns: int, able: list[SlotStream]) -> list[SlotStream]:
         """All that can step; past the knee, while somebody waits for a first sound, those that need it, and fill."""
         hurry = any(s.wants_first_sound for s in able)
+        able = self._pressed(now_ns, able) if hurry else able
         if len(able) <= self._policy.knee_rows or (not hurry and len(able) <= self.costs.most_rows):
             return able
         able.sort(key=SlotStream.frame_urgency)
         needed = sum(s.wants_first_sound or s.lead_ms(now_ns) < self._policy.rest_ms for s in able)
         needed = min(self.costs.most_rows, max(needed, self._policy.knee_rows))
         return able[: self.costs.frame_bucket(needed)]
+
+    def _pressed(self, now_ns: int, able: list[SlotStream]) -> list[SlotStream]:
+        """Without the quality-first rows that are well ahead, where a frame is shorter for it."""
+        rest_ms = self._policy.quality_rest_ms
+        pressed = [s for s in able if s.request.latency_first or s.lead_ms(now_ns) < rest_ms]
+        return pressed if self.costs.frame_ms(len(pressed)) < self.costs.frame_ms(len(able)) else able
 
     def _let_in(self, now_ns: int) -> None:
         """Give slots in order of arrival; refuse who waited too long."""
@@ -310,6 +317,7 @@ class CycleScheduler:
             max(self._lanes.follow.left_ms(now_ns), self._lanes.first.left_ms(now_ns)),
             sum(s.playout.runs_out_ns is None for s in streams),
             self._crowded,
+            any(s.wants_first_sound for s in streams),
         )
 
 

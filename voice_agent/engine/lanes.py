@@ -7,7 +7,7 @@ ending message, whatever happens to it.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from voice_agent.clock import Clock, ms_between
@@ -44,6 +44,38 @@ def failure(request_id: str, epoch: int, error: Exception) -> Failed:
     if isinstance(error, EngineError):
         return Failed(request_id, epoch, error.code, str(error), error.retryable)
     return Failed(request_id, epoch, *code_and_text(error))
+
+
+class Lanes:
+    """Several lanes as one: a request goes where the fewest are. Methods: any thread."""
+
+    def __init__(self, lanes: Sequence["Lane"]) -> None:
+        self._lanes = lanes
+
+    def put(self, request_id: str, epoch: int, work: Work) -> None:
+        """As Lane's; a request stays with the lane that holds an older one of its id."""
+        held = [lane.in_flight() for lane in self._lanes]
+        known = (place for place, ids in enumerate(held) if request_id in ids)
+        emptiest = min(range(len(held)), key=lambda place: len(held[place]))
+        self._lanes[next(known, emptiest)].put(request_id, epoch, work)
+
+    def abort(self, request_id: str, epoch: int) -> None:
+        """As Lane's."""
+        for lane in self._lanes:
+            lane.abort(request_id, epoch)
+
+    def wait_idle(self, limit_s: float) -> None:
+        """As Lane's, one after the other."""
+        for lane in self._lanes:
+            lane.wait_idle(limit_s)
+
+    def in_flight(self) -> list[str]:
+        """Ids queued and running."""
+        return [request_id for lane in self._lanes for request_id in lane.in_flight()]
+
+    def busy_ms(self) -> float:
+        """How long the slowest running request has not moved; 0 when idle."""
+        return max(lane.busy_ms() for lane in self._lanes)
 
 
 class Lane:

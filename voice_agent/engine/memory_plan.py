@@ -57,9 +57,13 @@ class Needs:
 
 @dataclass(slots=True)
 class Plan:
-    """`share` of a GPU's memory by engine with a cache, `jobs` by engine with jobs, and the `lines` to print."""
+    """By engine with a cache its `share` of a GPU's memory and its `cache` in bytes; by engine with jobs its `jobs`.
+
+    `lines` are to be printed.
+    """
 
     share: dict[str, float] = field(default_factory=dict[str, float])
+    cache: dict[str, int] = field(default_factory=dict[str, int])
     jobs: dict[str, int] = field(default_factory=dict[str, int])
     lines: list[str] = field(default_factory=list[str])
 
@@ -94,6 +98,7 @@ def _plan_one(gpu: Gpu, needs: Sequence[Needs], plan: Plan) -> None:
         cache = _cache(need) + left // len(growing)
         share = math.floor((_fixed(need) + cache) / gpu.total_bytes * 1000) / 1000
         plan.share[need.engine] = min(share, plan.share.get(need.engine, 1.0))
+        plan.cache[need.engine] = min(cache, plan.cache.get(need.engine, cache))
         rows.append(f"  {need.engine}: {need.cache and need.cache.name} {_gb(cache)} (share {share:g})")
     spare = 0 if growing else left
     head = f"GPU {gpu.index} ({gpu.name}): {_gb(gpu.total_bytes)}, {_gb(gpu.free_bytes)} free"

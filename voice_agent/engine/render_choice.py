@@ -26,6 +26,7 @@ class Moment:
     queue_ms: float  # until the VoiceBox is free
     newcomers: int = 0  # replies in slots that wait for their first sound
     crowded: bool = False
+    hurried: bool = False  # somebody who asked for speed waits for a first sound
 
     def slack_ms(self, stream: SlotStream) -> float:
         """Until it runs dry."""
@@ -104,6 +105,12 @@ def _sounding(moment: Moment) -> list[SlotStream]:
     return [s for s in moment.ready if not s.in_renders and not s.wants_first_sound]
 
 
+def _pressing(moment: Moment) -> list[SlotStream]:
+    """Those that may have a chunk before it is due: who asked for quality makes way for first sounds."""
+    free = moment.crowded or not moment.hurried
+    return [s for s in _sounding(moment) if free or s.request.latency_first]
+
+
 def _row_ms(moment: Moment) -> float:
     rows = moment.costs.most_render_rows(1)
     return moment.costs.render_ms(1, rows) / rows
@@ -122,7 +129,8 @@ def _frames_for(moment: Moment, due: Sequence[SlotStream]) -> int:
 
 
 def _bulk(moment: Moment) -> Chosen:
-    worth = [s for s in _sounding(moment) if s.all_made or s.ready >= _worth_frames(moment.policy, s)]
+    """Long chunks that nobody waits for."""
+    worth = [s for s in _pressing(moment) if s.all_made or s.ready >= _worth_frames(moment.policy, s)]
     if not worth:
         return []
     frames = moment.costs.render_frames_at_least(worth[0].ready)
@@ -131,7 +139,7 @@ def _bulk(moment: Moment) -> Chosen:
 
 def _compatible(moment: Moment, frames: int) -> list[SlotStream]:
     """Who neither leaves most of a row of so many frames empty, nor most of its own frames behind."""
-    near = [s for s in _sounding(moment) if frames <= 2 * s.ready <= 3 * frames]
+    near = [s for s in _pressing(moment) if frames <= 2 * s.ready <= 3 * frames]
     whole = moment.policy.quality_frames
     return [s for s in near if s.request.latency_first or s.all_made or whole <= min(s.ready, frames)]
 

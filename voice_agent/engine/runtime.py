@@ -63,7 +63,7 @@ class Latents:
 
 
 class RecognizerModel(Protocol):
-    """Speech to text; blocking, one thread."""
+    """Speech to text; blocking, called from as many threads at once as its options' lanes."""
 
     def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
         """Text and its language for int16 16 kHz [T]; empty text if there were no words."""
@@ -136,13 +136,17 @@ class TalkerModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecognizerOptions:
-    """One recognizer: `family` names the module, `language` None lets the model decide per request."""
+    """One recognizer: `family` names the module, `language` None lets the model decide per request.
+
+    It is called from `lanes` threads at a time.
+    """
 
     family: str
     folder: str
     threads: int = 1
     language: str | None = None
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    lanes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between
@@ -80,7 +80,7 @@ class SlotSpeech:
         self._send = send
         self._clock = clock
         sizes = self._device.sizes
-        self._policy = policy or CyclePolicy(slots=sizes.slots)
+        self._policy = policy or _policy(sizes.slots, serving.frames_per_token)
         self._scheduler = CycleScheduler(self._policy, Costs(*self._device.measure()))
         self._shape = SoundShape(RATE_HZ, self._device.samples_per_frame)
         self._replies: dict[Key, SlotReply] = {}
@@ -104,6 +104,7 @@ class SlotSpeech:
             "slots": self._device.sizes.slots,
             "instructed": list(self._serving.instructed),
             "forced_lengths": self._serving.random,
+            "codec": self._device.codec,
             "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
             "frame_ms": {
                 str(size): round(self._scheduler.costs.frame_ms(size), 2) for size in self._device.sizes.rows
@@ -384,7 +385,7 @@ class SlotSpeech:
         self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
         if slot_endings.is_whole(why) and (rest := reply.rest()) is not None:
             self._send(rest)
-        if why == "runaway":
+        if why == "runaway" and self._serving.frames_per_token is None:
             logger.warning("a reply had no end of speech within %d frames", reply.frames)
         self._send(slot_endings.ending(reply.key, why, reply.frames, self._timings(reply)))
 
@@ -393,3 +394,11 @@ class SlotSpeech:
         if reply.first_text_ns is not None and reply.first_sound_ns is not None:
             timings_ms["first_sound"] = ms_between(reply.first_text_ns, reply.first_sound_ns)
         return timings_ms
+
+
+def _policy(slots: int, frames_per_token: int | None) -> CyclePolicy:
+    """The one set for every load; a voice that never ends is cut at the pace of its text."""
+    policy = CyclePolicy(slots=slots)
+    if frames_per_token is None:
+        return policy
+    return replace(policy, frames_per_text_row=frames_per_token, spare_frames=0)

@@ -32,6 +32,7 @@ class CyclePolicy:
     start_hold_ms: float = 200.0  # text that stops before there are enough frames to start: so long
     quality_frames: int = 16  # a quality-first chunk
     quality_start_ms: float = 1_000.0  # a quality-first reply's first sound is due then, not at once
+    quality_rest_ms: float = 500.0  # so far ahead, a quality-first reply makes way for first sounds
     bulk_frames: int = 12  # buffered frames that are worth a launch of their own
     ring_frames: int = 64  # codes a slot holds on the device before they are rendered
     knee_rows: int = 32

@@ -75,6 +75,7 @@ class EngineProcess:
         self._why = ""  # what is going on, for the person who waits
         self.state: EngineState = "stopped"
         self.describe: dict[str, Any] = {}  # of the engine that was last ready
+        self.held: list[str] = []  # request ids that the engine's own last sign of life named
 
     # --- its life -----------------------------------------------------------------------------------------------
 
@@ -277,7 +278,7 @@ class EngineProcess:
 
     def _go_down(self) -> None:
         """From here on it is not up, whatever is still to be cleared away."""
-        self._child, self.state = None, "backoff"
+        self._child, self.state, self.held = None, "backoff", []
         self._up.clear()
         self._streams.fail_all(f"the {self._name} engine's process ended")
 
@@ -286,8 +287,8 @@ class EngineProcess:
         try:
             while True:
                 match decode_from_engine(await child.connection.receive()):
-                    case Pong(busy_ms=busy_ms):
-                        self._pongs_missing = 0
+                    case Pong(in_flight=held, busy_ms=busy_ms):
+                        self._pongs_missing, self.held = 0, held
                         if busy_ms > 1000 * self._spec.limits.stuck_step_s:
                             return f"a step has not moved for {busy_ms / 1000:.0f} s"
                     case Ready() | Loading() | StartFailed():

@@ -1,4 +1,4 @@
-"""Recognizer and Thinker in one process: a lane each, so that a transcription never waits for an answer.
+"""Recognizer and Thinker in one process: lanes of their own, so that a transcription never waits for an answer.
 
 A Thinker that schedules its requests itself has tasks in the place of its lane.
 Runs in a child. It knows conversations only as far as they must fit the context.
@@ -21,7 +21,7 @@ from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.clock import Clock, ms_between
 from voice_agent.engine import families
 from voice_agent.engine.context import ChatMessage, fit_messages, most_tokens
-from voice_agent.engine.lanes import Job, Lane, Send
+from voice_agent.engine.lanes import Job, Lane, Lanes, Send
 from voice_agent.engine.messages import (
     Abort,
     Failed,
@@ -108,7 +108,8 @@ class ThinkerEngine:
         self._count = _counted_once(thinker.count_tokens) if thinker else None
         lane = functools.partial(Lane, send=send, clock=clock, capacity=spec.limits.queued_requests)
         self._watch: asyncio.Task[None] | None = None
-        self._hearing = lane("recognizer")
+        lanes = spec.recognizer.lanes if spec.recognizer else 1
+        self._hearing = Lanes([lane(f"recognizer {number}") for number in range(lanes)])
         self._thinking = (
             Tasks(send, clock) if isinstance(thinker, ConcurrentThinkerModel) else lane("thinker")
         )

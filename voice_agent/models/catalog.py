@@ -464,12 +464,7 @@ MODELS: dict[str, Model] = {model.name: model for model in _MODELS}
 PROFILES: dict[str, tuple[str, ...]] = {
     "cpu": ("silero-vad", "smart-turn", "whisper-tiny.en", "qwen2.5-coder-0.5b", "piper-joe"),
     "cpu-small": ("silero-vad", "smart-turn", "whisper-tiny.en", "smollm2-135m", "piper-joe"),
-    "gpu-cascade": (
-        "silero-vad",
-        "smart-turn",
-        "whisper-tiny.en",
-        "piper-joe",
-    ),  # vLLM fetches the Thinker itself
+    "gpu-cascade": ("silero-vad", "smart-turn", "whisper-tiny.en"),  # Thinker and Talker come by their names
     "scripted": (),
 }
 

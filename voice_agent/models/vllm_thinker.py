@@ -44,6 +44,7 @@ class VllmOptions:
     quantization: str = ""
     max_num_seqs: int = 64
     gpu_memory_utilization: float = 0.0
+    kv_cache_bytes: int = 0
     prefix_caching: bool = True
     load_format: str = "auto"
     enforce_eager: bool = False

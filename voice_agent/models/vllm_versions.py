@@ -54,6 +54,8 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
         chosen["quantization"] = options.quantization
     if options.gpu_memory_utilization:
         chosen["gpu_memory_utilization"] = options.gpu_memory_utilization
+    if options.kv_cache_bytes:
+        chosen["kv_cache_memory_bytes"] = options.kv_cache_bytes
     if rows:
         chosen["worker_cls"] = WORKER
         chosen["additional_config"] = {

@@ -55,8 +55,8 @@ def load(
     codec_source = Checkpoint(tensors(folder / CODEC_FOLDER), device, codec_dtype)
     model = build_model(source, codec_source, config, codec_config)
     if model.cloning:  # a clip is heard once, so exactly
-        exact = (replace(part, dtype=torch.float32) for part in (source, codec_source))
-        model = replace(model, cloning=build_cloning(*exact, config, codec_config))
+        exact, codec_exact = (replace(part, dtype=torch.float32) for part in (source, codec_source))
+        model = replace(model, cloning=build_cloning(exact, codec_exact, config, codec_config))
     return Loaded(model, TextTokenizer(folder), _generation(folder / "generation_config.json"))
 
 

@@ -28,11 +28,7 @@ logger = logging.getLogger(__name__)
 _TRIAL = ((2, (2, 1)), (3, (1, 3)), (4, (4, 2)), (4, (3, 4)))  # frames of a launch, real ones of its two rows
 _MOST_DISTANCE = 0.05  # measured in bfloat16: 0.02 between the two, most of it the plain one's rounding
 _MEASURED = 5  # replays a size; the median counts
-URGENT, EVERYDAY, LEISURELY = (
-    -3,
-    0,
-    0,
-)  # CUDA stream priorities (torch knows 0 to -3): first sounds, frames, later chunks
+URGENT, EVERYDAY, LEISURELY = -3, -1, 0  # CUDA stream priorities: first sounds, frames, later chunks
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Sizes:
         256,
         512,
     )  # of a reply's own: an instruction, a clip's end
-    fused_codec: bool = False  # by Triton kernels: a tenth of the launches; needs a GPU
+    fused_codec: bool = False  # Triton kernels if they prove right: a tenth of the launches; needs a GPU
 
 
 @dataclass(eq=False)
@@ -134,6 +130,11 @@ class SpeechDevice:
         for clip in self.openings.clips().values():
             clip.memory.extend(self._hear(clip.codes))
         self._reset_spare()
+
+    @property
+    def codec(self) -> str:
+        """Which codec serves, once captured."""
+        return "fused" if self._fused is not None else "plain"
 
     @torch.inference_mode()
     def measure(self) -> tuple[dict[int, float], dict[tuple[int, int], float], dict[int, float]]:
@@ -286,20 +287,29 @@ class SpeechDevice:
         plain = partial(render, codec, self._states, self.arena)
         if not self.sizes.fused_codec:
             return plain
+        try:
+            return self._fused_step(most, plain)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler or a device says: the plain one can do it too
+            logger.warning("the fused codec does not run here (%s): the plain one serves", error)
+        self.sizes = replace(self.sizes, fused_codec=False)  # for every lane: states are not shared
+        return plain
+
+    def _fused_step(
+        self, most: int, plain: Callable[[CodecRows, int], None]
+    ) -> Callable[[CodecRows, int], None]:
+        """The codec by Triton kernels, tried against the plain one the first time; raises if it is not as right."""
         from voice_agent.models.qwen3_tts.codec_fused import FusedCodec, FusedLane
 
         if self._fused is not None:
             return FusedLane(self._fused, self.arena, most).step
-        codec_here = FusedCodec(codec, self.sizes.slots)
+        codec = FusedCodec(self.model.codec, self.sizes.slots)
         tried = max(frames * len(valid) for frames, valid in _TRIAL)
-        fused = FusedLane(codec_here, self.arena, max(most, tried)).step
-        distance = self._distance(fused, plain)
+        step = FusedLane(codec, self.arena, max(most, tried)).step
+        distance = self._distance(step, plain)
         if not distance < _MOST_DISTANCE:
-            logger.warning("the fused codec is off by %.3f here: the plain one serves", distance)
-            self.sizes = replace(self.sizes, fused_codec=False)  # for every lane: states are not shared
-            return plain
-        self._fused = codec_here
-        return fused
+            raise ValueError(f"off by {distance:.3f}")
+        self._fused = codec
+        return step
 
     def _distance(
         self, one: Callable[[CodecRows, int], None], other: Callable[[CodecRows, int], None]

@@ -2,7 +2,8 @@
 
 Each is launched by a function of the same meaning in triton_ops, whose plain twin is in plain_ops. With PDL a kernel
 starts while its forerunner still runs and waits (`gdc_wait`) before it reads anything that was written before it;
-weights never change, so they may be fetched earlier. Row b of everything belongs to slot `slots[b]`.
+weights never change, so they may be fetched earlier. Row b of everything belongs to slot `slots[b]`. Whoever writes a
+residual sum writes it times the next norm's weight and its squares besides (see frame_parts.Residual).
 """
 # pyright: basic, reportMissingImports=false
 
@@ -14,7 +15,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 def _products(
     x_ptr,
-    norm_ptr,
     w_ptr,
     rows,
     B,
@@ -22,14 +22,12 @@ def _products(
     K: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    NORM: tl.constexpr,
     DOT: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Rows `rows` of w times each row of x (weighted by the norm), [BB, BLOCK_N], and each row's sum of squares."""
+    """Rows `rows` of w times each row of x, [BB, BLOCK_N] float32."""
     batch = tl.arange(0, BB)
-    powers = tl.zeros((BB, BLOCK_K), tl.float32)
     if DOT:
         if PDL:
             gdc_wait()
@@ -39,11 +37,7 @@ def _products(
             at = start + tl.arange(0, BLOCK_K)
             w = tl.load(w_ptr + rows[:, None] * K + at[None, :])
             x = tl.load(x_ptr + batch[:, None] * K + at[None, :], mask=batch[:, None] < B, other=0.0)
-            if NORM:
-                x = x.to(tl.float32)
-                powers += x * x
-                x = x * tl.load(norm_ptr + at)[None, :].to(tl.float32)
-            acc = tl.dot(w, tl.trans(x.to(w.dtype)), acc)
+            acc = tl.dot(w, tl.trans(x), acc)
         result = tl.trans(acc)
     else:
         wide = tl.zeros((BB, BLOCK_N, BLOCK_K), tl.float32)
@@ -56,9 +50,6 @@ def _products(
             at = start + tl.arange(0, BLOCK_K)
             x = tl.load(x_ptr + batch[:, None] * K + at[None, :], mask=batch[:, None] < B, other=0.0)
             x = x.to(tl.float32)
-            if NORM:
-                powers += x * x
-                x = x * tl.load(norm_ptr + at)[None, :].to(tl.float32)
             if BLOCK_K < K:
                 ahead = at + BLOCK_K
                 following = tl.load(
@@ -69,34 +60,56 @@ def _products(
             else:
                 wide += w.to(tl.float32)[None, :, :] * x[:, None, :]
         result = tl.sum(wide, 2)
-    return result, tl.sum(powers, 1)
+    return result
+
+
+@triton.jit
+def _factors(squares_ptr, B, BB: tl.constexpr, PARTS: tl.constexpr, K: tl.constexpr, eps):
+    """What makes each row's product one of its norm, [BB]."""
+    batch = tl.arange(0, BB)
+    where = squares_ptr + batch[:, None] * PARTS + tl.arange(0, PARTS)[None, :]
+    parts = tl.load(where, mask=batch[:, None] < B, other=0.0)
+    return tl.rsqrt(tl.sum(parts, 1) / K + eps)
+
+
+@triton.jit
+def _factor(squares_ptr, row, PARTS: tl.constexpr, K: tl.constexpr, eps):
+    """The same of one row."""
+    parts = tl.load(squares_ptr + row * PARTS + tl.arange(0, PARTS))
+    return tl.rsqrt(tl.sum(parts, 0) / K + eps)
+
+
+@triton.jit
+def _leave(
+    x, x_ptr, ready_ptr, squares_ptr, norm_ptr, row, at, first, K, WIDTH: tl.constexpr, GRAIN: tl.constexpr
+):
+    """Columns `at` (WIDTH of them from `first` on) of one row of a residual sum, for its next reader."""
+    tl.store(x_ptr + row * K + at, x)
+    ready = x * tl.load(norm_ptr + at).to(tl.float32)
+    tl.store(ready_ptr + row * K + at, ready.to(ready_ptr.dtype.element_ty))
+    squares = tl.sum(tl.reshape(x * x, (WIDTH // GRAIN, GRAIN)), 1)
+    place = first // GRAIN + tl.arange(0, WIDTH // GRAIN)
+    tl.store(squares_ptr + row * (K // GRAIN) + place, squares)
 
 
 @triton.jit(do_not_specialize=["B"])
 def norm_linear(
     out_ptr,
     x_ptr,
-    norm_ptr,
     w_ptr,
-    bias_ptr,
-    eps,
     N: tl.constexpr,
     K: tl.constexpr,
     B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    BIAS: tl.constexpr,
     DOT: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """out [B, N] = norm(x) @ w.T (+ bias): the norm's factor is one number a row, so it comes last."""
+    """out [B, N] = norm(x) @ w.T but for the norm's factor, which is one number a row and left to the reader."""
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    acc, squares = _products(x_ptr, norm_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, True, DOT, STAGES, PDL)
-    acc = acc * tl.rsqrt(squares / K + eps)[:, None]
-    if BIAS:
-        acc += tl.load(bias_ptr + rows)[None, :].to(tl.float32)
+    acc = _products(x_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, DOT, STAGES, PDL)
     batch = tl.arange(0, BB)
     where = out_ptr + batch[:, None] * N + rows[None, :]
     tl.store(where, acc.to(out_ptr.dtype.element_ty), mask=batch[:, None] < B)
@@ -106,11 +119,12 @@ def norm_linear(
 def norm_swiglu(
     out_ptr,
     x_ptr,
-    norm_ptr,
+    squares_ptr,
     w_ptr,
     eps,
     F: tl.constexpr,
     K: tl.constexpr,
+    PARTS: tl.constexpr,
     B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -122,8 +136,8 @@ def norm_swiglu(
     """out [B, F] = silu(gate) * up of norm(x); BLOCK_N counts rows of gate and up together, taken in turn."""
     place = tl.arange(0, BLOCK_N)
     rows = tl.program_id(0) * (BLOCK_N // 2) + place // 2 + (place % 2) * F
-    acc, squares = _products(x_ptr, norm_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, True, DOT, STAGES, PDL)
-    acc = acc * tl.rsqrt(squares / K + eps)[:, None]
+    acc = _products(x_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, DOT, STAGES, PDL)
+    acc = acc * _factors(squares_ptr, B, BB, PARTS, K, eps)[:, None]
     gate, up = tl.split(tl.reshape(acc, (BB, BLOCK_N // 2, 2)))
     fed = gate * tl.sigmoid(gate) * up
     batch = tl.arange(0, BB)
@@ -135,101 +149,123 @@ def norm_swiglu(
 @triton.jit(do_not_specialize=["B"])
 def add_linear(
     sum_ptr,
+    ready_ptr,
+    squares_ptr,
     x_ptr,
+    of_ptr,
     w_ptr,
+    bias_ptr,
+    norm_ptr,
+    eps,
     N: tl.constexpr,
     K: tl.constexpr,
+    PARTS: tl.constexpr,
+    GRAIN: tl.constexpr,
     B,
     BB: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    ENTER: tl.constexpr,
     DOT: tl.constexpr,
     STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """sum [B, N] += x @ w.T; each element has one owner."""
+    """sum [B, N] += x @ w.T, or with ENTER = norm(x) @ w.T + bias; each element has one owner."""
     rows = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    acc, _ = _products(x_ptr, x_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, False, DOT, STAGES, PDL)
+    acc = _products(x_ptr, w_ptr, rows, B, BB, K, BLOCK_N, BLOCK_K, DOT, STAGES, PDL)
     batch = tl.arange(0, BB)
-    where = sum_ptr + batch[:, None] * N + rows[None, :]
-    held = tl.load(where, mask=batch[:, None] < B, other=0.0)
-    tl.store(where, held + acc, mask=batch[:, None] < B)
+    real = batch[:, None] < B
+    where = batch[:, None] * N + rows[None, :]
+    if ENTER:
+        acc = acc * _factors(of_ptr, B, BB, PARTS, K, eps)[:, None] + tl.load(bias_ptr + rows)[None, :].to(
+            tl.float32
+        )
+    else:
+        acc += tl.load(sum_ptr + where, mask=real, other=0.0)
+    tl.store(sum_ptr + where, acc, mask=real)
+    ready = acc * tl.load(norm_ptr + rows)[None, :].to(tl.float32)
+    tl.store(ready_ptr + where, ready.to(ready_ptr.dtype.element_ty), mask=real)
+    squares = tl.sum(tl.reshape(acc * acc, (BB, BLOCK_N // GRAIN, GRAIN)), 2)
+    place = tl.program_id(0) * (BLOCK_N // GRAIN) + tl.arange(0, BLOCK_N // GRAIN)
+    tl.store(squares_ptr + batch[:, None] * (N // GRAIN) + place[None, :], squares, mask=real)
 
 
 @triton.jit
-def rms_norm(out_ptr, x_ptr, norm_ptr, eps, K: tl.constexpr, PDL: tl.constexpr):
-    """out [B, K] = norm(x); one program a row."""
+def settle(
+    sum_ptr,
+    ready_ptr,
+    squares_ptr,
+    more_ptr,
+    norm_ptr,
+    K: tl.constexpr,
+    GRAIN: tl.constexpr,
+    MORE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """sum [B, K] += more, made ready for its reader; one program a row."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(0)
     at = tl.arange(0, K)
-    weight = tl.load(norm_ptr + at).to(tl.float32)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    x = tl.load(x_ptr + tl.program_id(0) * K + at).to(tl.float32)
-    x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps) * weight
-    tl.store(out_ptr + tl.program_id(0) * K + at, x.to(out_ptr.dtype.element_ty))
+    x = tl.load(sum_ptr + row * K + at)
+    if MORE:
+        x += tl.load(more_ptr + row * K + at).to(tl.float32)
+    _leave(x, sum_ptr, ready_ptr, squares_ptr, norm_ptr, row, at, 0, K, K, GRAIN)
 
 
 @triton.jit
-def add_rms_norm(out_ptr, sum_ptr, more_ptr, norm_ptr, eps, K: tl.constexpr, PDL: tl.constexpr):
-    """sum += more; out = norm(sum)."""
-    at = tl.program_id(0) * K + tl.arange(0, K)
-    weight = tl.load(norm_ptr + tl.arange(0, K)).to(tl.float32)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    x = tl.load(sum_ptr + at) + tl.load(more_ptr + at).to(tl.float32)
-    tl.store(sum_ptr + at, x)
-    x = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps) * weight
-    tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty))
-
-
-@triton.jit
-def silu_mul(out_ptr, both_ptr, F: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    """out [B, F] = silu(gate) * up of [B, 2 F]."""
+def silu_mul(
+    out_ptr,
+    both_ptr,
+    squares_ptr,
+    eps,
+    F: tl.constexpr,
+    K: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """out [B, F] = silu(gate) * up of [B, 2 F], which lack their rows' factor."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    gate = tl.load(both_ptr + row * 2 * F + at).to(tl.float32)
-    up = tl.load(both_ptr + row * 2 * F + F + at).to(tl.float32)
+    factor = _factor(squares_ptr, row, PARTS, K, eps)
+    gate = tl.load(both_ptr + row * 2 * F + at).to(tl.float32) * factor
+    up = tl.load(both_ptr + row * 2 * F + F + at).to(tl.float32) * factor
     tl.store(out_ptr + row * F + at, (gate * tl.sigmoid(gate) * up).to(out_ptr.dtype.element_ty))
 
 
 @triton.jit
-def _normed_halves(ptr, norm_ptr, cos, sin, eps, D: tl.constexpr):
-    """A head's two halves, normed and turned."""
+def _normed_halves(ptr, norm_ptr, scale, cos, sin, eps, D: tl.constexpr):
+    """A head's two halves, brought to scale, normed and turned."""
     half = tl.arange(0, D // 2)
-    first = tl.load(ptr + half).to(tl.float32)
-    second = tl.load(ptr + D // 2 + half).to(tl.float32)
+    first = tl.load(ptr + half).to(tl.float32) * scale
+    second = tl.load(ptr + D // 2 + half).to(tl.float32) * scale
     factor = tl.rsqrt((tl.sum(first * first, 0) + tl.sum(second * second, 0)) / D + eps)
     first = first * factor * tl.load(norm_ptr + half).to(tl.float32)
     second = second * factor * tl.load(norm_ptr + D // 2 + half).to(tl.float32)
     return first * cos - second * sin, second * cos + first * sin
 
 
+@triton.jit
+def _keep(kv_ptr, keys, values, first, second, value, D: tl.constexpr):
+    """One head's key, in halves, and value at their place."""
+    half = tl.arange(0, D // 2)
+    tl.store(keys + half, first.to(kv_ptr.dtype.element_ty))
+    tl.store(keys + D // 2 + half, second.to(kv_ptr.dtype.element_ty))
+    tl.store(values + tl.arange(0, D), value.to(kv_ptr.dtype.element_ty))
+
+
 @triton.jit(do_not_specialize=["position"])
 def attend(
-    out_ptr,
-    qkv_ptr,
-    kv_ptr,
-    slots_ptr,
-    state_ptr,
-    position,
-    query_norm_ptr,
-    key_norm_ptr,
-    cos_ptr,
-    sin_ptr,
-    eps,
-    LENGTH: tl.constexpr,
-    HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BY_SLOT: tl.constexpr,
-    STATE: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    out_ptr, qkv_ptr, kv_ptr, slots_ptr, state_ptr, position, query_norm_ptr, key_norm_ptr, cos_ptr, sin_ptr,
+    squares_ptr, eps,
+    H: tl.constexpr, PARTS: tl.constexpr, LENGTH: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    D: tl.constexpr, BLOCK_L: tl.constexpr, BY_SLOT: tl.constexpr, STATE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """One query head of one row: norm, turn, write key and value, attend to what lies before and to itself.
 
     BY_SLOT: the row's place in the cache is its slot and its position stands in the slot's state; otherwise it is the
@@ -246,29 +282,28 @@ def attend(
         place = tl.load(slots_ptr + row).to(tl.int64)
         at = tl.load(state_ptr + place * STATE)
     else:
-        place = row.to(tl.int64)
+        place = tl.cast(row, tl.int64)
         at = position
     half = tl.arange(0, D // 2)
     whole = tl.arange(0, D)
     cos = tl.load(cos_ptr + at * (D // 2) + half)
     sin = tl.load(sin_ptr + at * (D // 2) + half)
+    factor = _factor(squares_ptr, row, PARTS, H, eps)
     qkv_ptr += row * (HEADS + 2 * KV_HEADS) * D
-    q1, q2 = _normed_halves(qkv_ptr + head * D, query_norm_ptr, cos, sin, eps, D)
-    k1, k2 = _normed_halves(qkv_ptr + (HEADS + kv_head) * D, key_norm_ptr, cos, sin, eps, D)
-    value = tl.load(qkv_ptr + (HEADS + KV_HEADS + kv_head) * D + whole)
+    q1, q2 = _normed_halves(qkv_ptr + head * D, query_norm_ptr, factor, cos, sin, eps, D)
+    k1, k2 = _normed_halves(qkv_ptr + (HEADS + kv_head) * D, key_norm_ptr, factor, cos, sin, eps, D)
+    value = tl.load(qkv_ptr + (HEADS + KV_HEADS + kv_head) * D + whole).to(tl.float32) * factor
     keys = kv_ptr + place * (2 * LENGTH * KV_HEADS * D) + kv_head * D
     values = keys + LENGTH * KV_HEADS * D
     if head % group == 0:
-        mine = keys + at * (KV_HEADS * D)
-        tl.store(mine + half, k1.to(kv_ptr.dtype.element_ty))
-        tl.store(mine + D // 2 + half, k2.to(kv_ptr.dtype.element_ty))
-        tl.store(values + at * (KV_HEADS * D) + whole, value.to(kv_ptr.dtype.element_ty))
+        mine = at * (KV_HEADS * D)
+        _keep(kv_ptr, keys + mine, values + mine, k1, k2, value, D)
     scale = 1.0 / tl.sqrt(D * 1.0)
     q1 = q1 * scale
     q2 = q2 * scale
     most = tl.sum(q1 * k1, 0) + tl.sum(q2 * k2, 0)
     total = most * 0.0 + 1.0
-    acc = value.to(tl.float32)
+    acc = value
     for start in range(0, at, BLOCK_L):
         past = start + tl.arange(0, BLOCK_L)
         known = past < at
@@ -287,9 +322,72 @@ def attend(
     tl.store(out_ptr + (row * HEADS + head) * D + whole, (acc / total).to(out_ptr.dtype.element_ty))
 
 
+@triton.jit(do_not_specialize=["B"])
+def attend_two(
+    out_ptr,
+    qkv_ptr,
+    kv_ptr,
+    B,
+    query_norm_ptr,
+    key_norm_ptr,
+    cos_ptr,
+    sin_ptr,
+    squares_ptr,
+    eps,
+    H: tl.constexpr,
+    PARTS: tl.constexpr,
+    LENGTH: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """One query head of a sequence's first two positions, rows b and b + B: the first sees itself, the second both."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    group: tl.constexpr = HEADS // KV_HEADS
+    width: tl.constexpr = (HEADS + 2 * KV_HEADS) * D
+    kv_head = head // group
+    key: tl.constexpr = HEADS * D
+    half = tl.arange(0, D // 2)
+    whole = tl.arange(0, D)
+    cos0 = tl.load(cos_ptr + half)
+    sin0 = tl.load(sin_ptr + half)
+    cos1 = tl.load(cos_ptr + D // 2 + half)
+    sin1 = tl.load(sin_ptr + D // 2 + half)
+    factor0 = _factor(squares_ptr, row, PARTS, H, eps)
+    factor1 = _factor(squares_ptr, row + B, PARTS, H, eps)
+    first = qkv_ptr + row * width
+    second = qkv_ptr + (row + B) * width
+    q1, q2 = _normed_halves(second + head * D, query_norm_ptr, factor1, cos1, sin1, eps, D)
+    k1, k2 = _normed_halves(first + key + kv_head * D, key_norm_ptr, factor0, cos0, sin0, eps, D)
+    m1, m2 = _normed_halves(second + key + kv_head * D, key_norm_ptr, factor1, cos1, sin1, eps, D)
+    before = tl.load(first + key + (KV_HEADS + kv_head) * D + whole).to(tl.float32) * factor0
+    value = tl.load(second + key + (KV_HEADS + kv_head) * D + whole).to(tl.float32) * factor1
+    if head % group == 0:
+        keys = kv_ptr + row.to(tl.int64) * (2 * LENGTH * KV_HEADS * D) + kv_head * D
+        values = keys + LENGTH * KV_HEADS * D
+        _keep(kv_ptr, keys, values, k1, k2, before, D)
+        _keep(kv_ptr, keys + KV_HEADS * D, values + KV_HEADS * D, m1, m2, value, D)
+    scale = 1.0 / tl.sqrt(D * 1.0)
+    earlier = (tl.sum(q1 * k1, 0) + tl.sum(q2 * k2, 0)) * scale
+    own = (tl.sum(q1 * m1, 0) + tl.sum(q2 * m2, 0)) * scale
+    share = tl.sigmoid(earlier - own)
+    mixed = share * before + (1.0 - share) * value
+    kind = out_ptr.dtype.element_ty
+    tl.store(out_ptr + (row * HEADS + head) * D + whole, before.to(kind))
+    tl.store(out_ptr + ((row + B) * HEADS + head) * D + whole, mixed.to(kind))
+
+
 @triton.jit
 def input_rows(
     out_ptr,
+    ready_ptr,
+    squares_ptr,
+    norm_ptr,
     slots_ptr,
     state_ptr,
     codes_ptr,
@@ -301,6 +399,7 @@ def input_rows(
     begin,
     H: tl.constexpr,
     BLOCK: tl.constexpr,
+    GRAIN: tl.constexpr,
     RING: tl.constexpr,
     TEXT: tl.constexpr,
     CODES: tl.constexpr,
@@ -326,7 +425,8 @@ def input_rows(
         code = tl.load(codes + group, mask=spoken, other=0).to(tl.int64)
         table = more_tables_ptr + ((group - 1) * CODES + code) * H
         total += tl.load(table + at, mask=spoken & (at < H), other=0.0).to(tl.float32)
-    tl.store(out_ptr + row * H + at, total)
+    first = tl.program_id(1) * BLOCK
+    _leave(total, out_ptr, ready_ptr, squares_ptr, norm_ptr, row, at, first, H, BLOCK, GRAIN)
 
 
 @triton.jit
@@ -344,13 +444,21 @@ def choose(
     codes_ptr,
     seen_ptr,
     result_ptr,
+    of_ptr,
     next_ptr,
+    ready_ptr,
+    squares_ptr,
+    norm_ptr,
     table_ptr,
     group,
     eos,
+    eps,
     V: tl.constexpr,
     VP: tl.constexpr,
+    K: tl.constexpr,
+    PARTS: tl.constexpr,
     H: tl.constexpr,
+    GRAIN: tl.constexpr,
     RING: tl.constexpr,
     CONTROL: tl.constexpr,
     FIRST: tl.constexpr,
@@ -362,6 +470,8 @@ def choose(
     PDL: tl.constexpr,
 ):
     """Sample a code for each row: penalty and ban of control codes (FIRST), top-k, noise of (seed, frame, group, code).
+
+    The logits lack their row's factor, that of a norm over K columns.
 
     The k-th largest score is found bit by bit in an order-keeping integer of the upper BITS of the float. The code's
     row of `table` goes to `next`, for the pass that follows. A row without one finite score is reported as -1.
@@ -378,7 +488,8 @@ def choose(
     top = tl.load(state + 4)
     temperature = tl.load(state + 5).to(tl.float32, bitcast=True)
     ids = tl.arange(0, VP)
-    score = tl.load(logits_ptr + row * V + ids, mask=ids < V, other=float("-inf")).to(tl.float32)
+    factor = _factor(of_ptr, row, PARTS, K, eps)
+    score = tl.load(logits_ptr + row * V + ids, mask=ids < V, other=float("-inf")).to(tl.float32) * factor
     if FIRST:
         penalty = tl.load(state + 6).to(tl.float32, bitcast=True)
         seen = tl.load(seen_ptr + slot * V + ids, mask=ids < V, other=0).to(tl.int32)
@@ -421,6 +532,5 @@ def choose(
         tl.store(state + 1, tl.where(busy, frame + 1, 0))
     else:
         columns = tl.arange(0, H)
-        tl.store(
-            next_ptr + row * H + columns, tl.load(table_ptr + code.to(tl.int64) * H + columns).to(tl.float32)
-        )
+        x = tl.load(table_ptr + code.to(tl.int64) * H + columns).to(tl.float32)
+        _leave(x, next_ptr, ready_ptr, squares_ptr, norm_ptr, row, columns, 0, H, H, GRAIN)

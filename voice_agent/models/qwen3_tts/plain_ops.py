@@ -3,6 +3,8 @@
 Each writes into tensors it is given. Row b of everything belongs to slot `slots[b]`. Residual sums are float32.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,7 +23,7 @@ from voice_agent.models.qwen3_tts.arena import (
     floats,
 )
 from voice_agent.models.qwen3_tts.config import GROUPS
-from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick
+from voice_agent.models.qwen3_tts.frame_parts import Attention, Inputs, Pick, Residual
 from voice_agent.models.qwen3_tts.transformer import attend as attend_rows
 from voice_agent.models.qwen3_tts.transformer import rms_norm, rotate
 
@@ -29,21 +31,30 @@ from voice_agent.models.qwen3_tts.transformer import rms_norm, rotate
 class PlainOps:
     """All operations of a frame (see frame_parts.Ops)."""
 
-    def norm_linear(
-        self, out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, bias: Tensor | None = None
-    ) -> None:
-        """out [B, N] = norm(x [B, K]) @ weight.T + bias."""
-        out.copy_(F.linear(rms_norm(x, norm.float(), 1e-6).to(weight.dtype), weight, bias))
+    def norm_linear(self, out: Tensor, x: Residual, norm: Tensor, weight: Tensor) -> None:
+        """out [B, N] = norm(x [B, K]) @ weight.T."""
+        out.copy_(F.linear(_normed(x, norm), weight))
 
-    def norm_swiglu(self, out: Tensor, x: Tensor, norm: Tensor, gate_up: Tensor) -> None:
+    def norm_swiglu(self, out: Tensor, x: Residual, norm: Tensor, gate_up: Tensor) -> None:
         """out [B, F] = silu(gate) * up of norm(x)."""
-        both = F.linear(rms_norm(x, norm.float(), 1e-6).to(gate_up.dtype), gate_up)
-        gate, up = both.chunk(2, dim=-1)
+        gate, up = F.linear(_normed(x, norm), gate_up).chunk(2, dim=-1)
         out.copy_(F.silu(gate) * up)
 
-    def add_linear(self, total: Tensor, x: Tensor, weight: Tensor) -> None:
+    def add_linear(self, total: Residual, x: Tensor, weight: Tensor, following: Tensor) -> None:  # noqa: ARG002
         """total [B, N] += x [B, K] @ weight.T."""
-        total += F.linear(x, weight)
+        total.x.add_(F.linear(x, weight))
+
+    def enter(
+        self,
+        total: Residual,
+        x: Residual,
+        norm: Tensor,
+        narrow: tuple[Tensor, Tensor] | None,
+        following: Tensor,  # noqa: ARG002
+    ) -> None:
+        """total [B, h] = norm(x [B, H]) through `narrow`, or as it is where both are as wide."""
+        normed = _normed(x, norm)
+        total.x.copy_(F.linear(normed, *narrow) if narrow else normed)
 
     def attend(self, out: Tensor, qkv: Tensor, parts: Attention) -> None:
         """out [B, heads * dim]: the rows' heads normed and turned, keys and values stored, all before them seen."""
@@ -68,7 +79,21 @@ class PlainOps:
         )  # a broken stream's leftovers times 0 are NaN
         out.copy_(attend_rows(queries[:, None], held[:, 0], held[:, 1], mask)[:, 0])
 
-    def input_rows(self, out: Tensor, slots: Tensor, arena: Arena, inputs: Inputs) -> None:
+    def attend_two(self, out: Tensor, qkv: Tensor, parts: Attention) -> None:
+        """The same for rows [2 B] of a sequence's first two positions, all first ones before all second ones."""
+        batch = len(qkv) // 2
+        for position in (0, 1):
+            some = slice(position * batch, (position + 1) * batch)
+            self.attend(out[some], qkv[some], replace(parts, position=position))
+
+    def input_rows(
+        self,
+        out: Residual,
+        slots: Tensor,
+        arena: Arena,
+        inputs: Inputs,
+        following: Tensor,  # noqa: ARG002
+    ) -> None:
         """out [B, H]: the text token of each row's frame, and its last codes or, before any, the begin code."""
         slot = slots.long()
         frames, texts = arena.state[slot, FRAMES].long(), arena.state[slot, TEXT_ROWS]
@@ -79,7 +104,7 @@ class PlainOps:
             groups, codes[:, 1:]
         ].float().sum(1)
         begun = inputs.code_table[inputs.begin].float()
-        out.copy_(inputs.text_table[tokens].float() + torch.where(frames[:, None] > 0, spoken, begun))
+        out.x.copy_(inputs.text_table[tokens].float() + torch.where(frames[:, None] > 0, spoken, begun))
 
     def choose(self, logits: Tensor, slots: Tensor, arena: Arena, pick: Pick) -> None:
         """Sample group `pick.group` of each row's frame, keep it, and put its row of `pick.table` into `pick.next`."""
@@ -108,8 +133,12 @@ class PlainOps:
         else:
             pick.result.masked_fill_(~sound, -1)
         if pick.next is not None and pick.table is not None:
-            pick.next.copy_(pick.table[codes])
+            pick.next.x.copy_(pick.table[codes])
         if pick.group == GROUPS - 1:
             busy = slot != arena.spare
             ahead = torch.stack((state[:, POSITION] + 1, state[:, FRAMES] + 1), 1).clamp(max=arena.length - 1)
             arena.state[slot, :2] = torch.where(busy[:, None], ahead, 0).int()
+
+
+def _normed(x: Residual, norm: Tensor) -> Tensor:
+    return rms_norm(x.x, norm.float(), 1e-6).to(norm.dtype)

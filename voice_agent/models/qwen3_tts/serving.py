@@ -1,20 +1,21 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
-`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), slots, length (rows of a slot), pdl,
-fused_codec, instructions (how replies are spoken that say nothing of it), clones (see clips). On a machine without a
-GPU everything runs eagerly in float32, for tests.
+`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), frames_per_token (how long a voice that
+never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec (false: the plain one without a
+trial), instructions (how replies are spoken that say nothing of it), clones (see clips). On a machine without a GPU
+everything runs eagerly in float32, for tests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from msgspec import structs
 
 from voice_agent.engine.runtime import TalkerOptions
-from voice_agent.errors import ConfigError
+from voice_agent.errors import ConfigError, WeightsError
 from voice_agent.models.qwen3_tts.clips import VoiceClip, read_clips
 from voice_agent.models.qwen3_tts.cloning import build_cloning
 from voice_agent.models.qwen3_tts.config import (
@@ -84,6 +85,7 @@ class Serving:
     end_code: int
     instructions: str = ""  # where a reply has none
     random: bool = False  # no reply ends by itself: lengths may be forced
+    frames_per_token: int | None = None  # None: the model ends its speech itself
 
     @property
     def new_text(self) -> Callable[[], Text]:
@@ -109,15 +111,14 @@ def serve(options: TalkerOptions, tell: Callable[[str], None], sizes: Sizes = SI
     model, told = _weights(options, device, dtype)
     clones = _clones(model, clips, told.ids)
     told_sizes = {name: value for name, value in extra.items() if name in ("slots", "length", "fused_codec")}
-    serving = ready(
-        replace(model, cloning=None),
-        _ops(device, pdl=bool(extra.get("pdl"))),
-        replace(sizes, **told_sizes),  # the fused codec on demand: its graphs carried no load on a GPU yet
-        told,
-        tell,
-        clones,
+    sizes = replace(sizes, **({"fused_codec": device.type == "cuda"} | told_sizes))
+    serving = ready(replace(model, cloning=None), _ops(device, extra), sizes, told, tell, clones)
+    return replace(
+        serving,
+        instructions=str(extra.get("instructions", "")),
+        random=bool(extra.get("random")),
+        frames_per_token=extra.get("frames_per_token"),
     )
-    return replace(serving, instructions=str(extra.get("instructions", "")), random=bool(extra.get("random")))
 
 
 def ready(  # noqa: PLR0913, PLR0917
@@ -176,7 +177,7 @@ def _weights(options: TalkerOptions, device: torch.device, dtype: torch.dtype) -
     from voice_agent.models.qwen3_tts.checkpoint import load
     from voice_agent.models.qwen3_tts.text import TextStream
 
-    loaded = load(Path(options.folder), device, dtype, dtype)
+    loaded = load(_folder(options.folder), device, dtype, dtype)
     tokenizer = loaded.tokenizer
     told = Told(
         lambda: TextStream(tokenizer),
@@ -204,10 +205,34 @@ def _random(
     return replace(made, cloning=build_cloning(source, source, config, codec))
 
 
-def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
+def _folder(name: str) -> Path:
+    """A checkpoint's folder: itself, or a hub's name's, fetched if it is not in the hub's own cache.
+
+    Raises WeightsError that says what would be right.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    right = "name the folder of a Qwen3-TTS checkpoint, or its name on a hub that this machine reaches"
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError as error:
+        raise WeightsError(
+            f"talker.model: there is no folder {name!r}: {right} (needs huggingface_hub)"
+        ) from error
+    try:
+        return Path(snapshot_download(name))
+    except (OSError, ValueError) as error:  # the hub's own errors and those of its names derive from these
+        raise WeightsError(
+            f"talker.model: {name!r} is no folder and cannot be fetched ({error}): {right}"
+        ) from error
+
+
+def _ops(device: torch.device, options: Mapping[str, Any]) -> Sequence[Ops]:
     """The sets of operations that every frame graph is tried with."""
     if device.type != "cuda":
         return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
+    pdl = bool(options.get("pdl"))
     return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)
