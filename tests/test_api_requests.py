@@ -72,11 +72,11 @@ class Scripted:
         return self._run(request)
 
 
-def app_of(scripted: Scripted) -> Any:
-    voices = Voices(lambda: ("joe",), lambda: ("en",), "MIT", {})
+def app_of(scripted: Scripted, random: bool = False) -> Any:
+    voices = Voices(lambda: ("joe",), lambda: ("en",), "MIT", {}, lambda: ("joe",) if random else ())
     routes = [
         *create_chat_routes(ChatParts(scripted, voices, ("m", "other"))),
-        *create_speech_routes(SpeechParts(scripted, voices)),
+        *create_speech_routes(SpeechParts(scripted, voices, lambda: random)),
         *create_transcription_routes(scripted),
         *create_voice_routes(voices),
     ]
@@ -84,9 +84,9 @@ def app_of(scripted: Scripted) -> Any:
 
 
 @asynccontextmanager
-async def client_of(*pieces: Any) -> AsyncGenerator[tuple[httpx.AsyncClient, Scripted]]:
+async def client_of(*pieces: Any, random: bool = False) -> AsyncGenerator[tuple[httpx.AsyncClient, Scripted]]:
     scripted = Scripted(list(pieces))
-    transport = httpx.ASGITransport(app_of(scripted), client=("127.0.0.1", 5000))
+    transport = httpx.ASGITransport(app_of(scripted, random), client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client, scripted
     assert scripted.open == 0
@@ -309,7 +309,21 @@ async def test_the_voices_are_listed_with_their_terms():
             "MIT",
             True,
         )
-        assert {"preset_spk_1", "alloy"} <= set(voice["aliases"])
+        assert {"preset_spk_1", "alloy"} <= set(voice["aliases"]) and voice["instructions"] is False
+
+
+async def test_instructions_are_handed_on_and_a_length_only_to_voices_of_random_weights():
+    told = SAY | {"instructions": "Whisper.", "max_new_tokens": 30}
+    async with client_of(SoundPiece(b"ab"), Ended("stop"), random=True) as (client, scripted):
+        assert (await client.post(SPEECH, json=told)).status_code == 200
+        speech = scripted.asked[0].speech
+        assert (speech.instructions, speech.most_frames) == ("Whisper.", 30)
+        assert (await client.get("/v1/audio/voices")).json()["data"][0]["instructions"] is True
+        assert (await client.post(SPEECH, json=told | {"max_new_tokens": 0})).status_code == 400
+    async with client_of() as (client, scripted):
+        refused = await client.post(SPEECH, json=told)
+        assert refused.status_code == 400 and scripted.asked == []
+        assert refused.json()["error"]["param"] == "max_new_tokens"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from voice_agent.bench.load import Job
 from voice_agent.bench.speech import main
 from voice_agent.bench.speech_load import Gpu, Reply, in_flight
 from voice_agent.bench.speech_picture import picture
-from voice_agent.bench.speech_report import Limits, PointRun, cost, point, table, told
+from voice_agent.bench.speech_report import Limits, PointRun, cost, point, price_told, table, told
 from voice_agent.bench.speech_servers import RATE_HZ
 from voice_agent.clock import NS_PER_MS
 
@@ -69,24 +69,30 @@ class ScriptedSpeech:
 @asynccontextmanager
 async def serving(*scripts: list[Step]) -> AsyncGenerator[ScriptedSpeech]:
     app = ScriptedSpeech(list(scripts))
+    async with running(app) as app.url:
+        yield app
+
+
+@asynccontextmanager
+async def running(app: Any) -> AsyncGenerator[str]:
+    """Its address while it runs."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none")  # type: ignore[arg-type]
+    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve([listening]))
-    app.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        yield app
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task
         listening.close()
 
 
-async def bench(app: ScriptedSpeech, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+async def bench(url: str, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     """A short run; its exit status and the report it wrote."""
     file = folder / "report.json"
     short = ["--seconds", "1", "--warm-up", "0", "--seeds", "0", "--pause", "0"]
-    argv = ["--url", app.url, "--json", str(file), *short, *more]
+    argv = ["--url", url, "--json", str(file), *short, *more]
     status = await asyncio.to_thread(main, argv)
     return status, json.loads(file.read_text())
 
@@ -101,7 +107,7 @@ async def test_first_sound_audible_sound_stalls_and_ends_come_out_as_they_were_p
     script: list[Step] = [60.0, sound(30, 10) + sound(70), 250.0, sound(100)]
     for _ in range(3):
         async with serving(script) as app:
-            status, report = await bench(app, tmp_path, "--rps", "12")
+            status, report = await bench(app.url, tmp_path, "--rps", "12")
         [p] = report["points"]
         assert status == 0 and p["answered"] == p["due"] == len(app.asked) > 4
         assert p["underrun_share"] == 1 and p["underrun_share_over_20_ms"] == 1
@@ -128,7 +134,7 @@ async def test_lost_requests_are_counted_in_every_percentile(tmp_path: Path) -> 
         [3_000.0],
     ]
     async with serving(*scripts) as app:
-        status, report = await bench(app, tmp_path, "--rps", "40", "--timeout", "1.5")
+        status, report = await bench(app.url, tmp_path, "--rps", "40", "--timeout", "1.5")
     [p] = report["points"]
     assert status == 1
     assert p["due"] == len(app.asked) and p["answered"] == pytest.approx(p["due"] / 6, abs=1)
@@ -154,7 +160,7 @@ async def test_a_good_server_passes_what_can_be_measured_and_has_a_price(
     async with serving([sound(200), sound(200)]) as app:
         svg = tmp_path / "curve.svg"
         status, report = await bench(
-            app, tmp_path, "--rps", "5", "15", "--limit-ms", "500", "--picture", str(svg), "--warm-up", "0.4",
+            app.url, tmp_path, "--rps", "5", "15", "--limit-ms", "500", "--picture", str(svg), "--warm-up", "0.4",
             "--seeds", "0", "1", "--server", "nari", "--force-lengths", "--extra", "seed=7", "--api-key", "sk-secret",
         )  # fmt: skip
     assert status == 0
@@ -175,7 +181,7 @@ async def test_a_good_server_passes_what_can_be_measured_and_has_a_price(
 @pytest.mark.loopback
 async def test_a_closed_loop_counts_sound_per_second_and_quality_jobs_run_beside(tmp_path: Path) -> None:
     async with serving([20.0, sound(500)]) as app:
-        _, report = await bench(app, tmp_path, "--streams", "4", "--quality-jobs", "2")
+        _, report = await bench(app.url, tmp_path, "--streams", "4", "--quality-jobs", "2")
     [p] = report["points"]
     fast = [body for body in app.asked if body["latency_first"]]
     assert p["loop"] == "closed" and p["due"] == len(fast) > 20
@@ -264,6 +270,13 @@ def test_the_cost_is_taken_at_the_highest_load_that_passes() -> None:
     assert cost([high], 3.0) is None
 
 
+def test_the_cost_is_told_with_how_far_it_is_from_what_it_should_be() -> None:
+    cheap = {"load": 40.0, "dollars_per_million_characters": 0.25}
+    assert price_told(cheap) == "$0.25 at 40/s, 8.0 times below $2"
+    assert price_told(cheap | {"dollars_per_million_characters": 3.0}) == "$3.0 at 40/s, 1.5 times above $2"
+    assert price_told(None) == "no point passes"
+
+
 def test_a_picture_breaks_its_line_at_a_lost_percentile_and_needs_a_point() -> None:
     low, high = point(run_of(reply(0, 50)), Limits()), point(run_of(reply(0, 50, None)), Limits())
     high["load"] = 20
@@ -271,6 +284,20 @@ def test_a_picture_breaks_its_line_at_a_lost_percentile_and_needs_a_point() -> N
     assert "a &lt; b" in drawn and "<polyline" not in drawn and "p95 lost" in drawn
     with pytest.raises(ValueError, match="no picture"):
         picture([], 50, "")
+
+
+def test_a_report_that_was_written_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report, svg = tmp_path / "report.json", tmp_path / "curve.svg"
+    report.write_text(json.dumps({"points": [point(run_of(reply(0, 50)), Limits())], "note": "one H200"}))
+    assert main(["--draw", str(report), "--picture", str(svg)]) == 0
+    assert "one H200" in svg.read_text() and svg.read_text().count("<circle") == 1
+    report.write_text('{"points": [], "note": ""}')
+    for argv, said in (
+        (["--draw", str(report), "--picture", str(svg)], "no report"),
+        (["--draw", "none"], "no report"),
+    ):
+        assert main(argv) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_gpu_is_read_line_by_line_and_what_is_no_number_is_passed_over() -> None:

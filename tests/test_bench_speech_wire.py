@@ -127,7 +127,8 @@ def test_every_dialect_asks_for_a_stream_of_the_text(name: str) -> None:
 
 def test_lengths_are_forced_where_a_field_is_known_or_given() -> None:
     assert json.loads(Asking(SERVERS["nari"], force_lengths=True).body(JOB))["max_new_tokens"] == 40
-    given_field = Asking(SERVERS["ours"], force_lengths=True, length_field="frames")
+    assert json.loads(Asking(SERVERS["ours"], force_lengths=True).body(JOB))["max_new_tokens"] == 40
+    given_field = Asking(SERVERS["mstar"], force_lengths=True, length_field="frames")
     assert json.loads(given_field.body(JOB))["frames"] == 40
     with pytest.raises(ConfigError, match="--length-field"):
         Asking(SERVERS["mstar"], force_lengths=True).body(JOB)

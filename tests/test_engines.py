@@ -9,7 +9,7 @@ import pytest
 from voice_agent.clock import MonotonicClock
 from voice_agent.config import Config, load_config
 from voice_agent.engine.memory_plan import GB, Gpu
-from voice_agent.engines import model_names, running_engines, store_of, thinker_spec
+from voice_agent.engines import model_names, running_engines, speech_spec, store_of, thinker_spec
 from voice_agent.errors import ConfigError, WeightsError
 from voice_agent.placing import place
 
@@ -149,3 +149,16 @@ def test_a_model_in_the_wrong_place_is_refused_before_anything_is_fetched(
 )
 def test_a_model_in_its_place_is_named(flags: dict[str, Any]) -> None:
     assert model_names(load_config(environment={}, flags=flags))
+
+
+def test_cloned_voices_go_to_the_speech_engine_that_can_clone(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    clones = '[talker.clones]\nanna = { file = "anna.wav", text = "Hello." }\n'
+    file.write_text(f'[talker]\nfamily = "qwen3-tts"\nmodel = "/m"\noptions = {{ slots = 8 }}\n{clones}')
+    config = load_config(file, environment={})
+    spec = speech_spec(config, store_of(config))
+    assert spec.talker is not None
+    assert spec.talker.extra == {"slots": 8, "clones": {"anna": {"file": "anna.wav", "text": "Hello."}}}
+    file.write_text(clones)
+    with pytest.raises(ConfigError, match=r"talker\.clones: family piper"):
+        load_config(file, environment={})

@@ -276,7 +276,16 @@ class _SoundFile:
 
 
 def _speak(reply_id: str, wish: SpeechWish) -> Speak:
-    return Speak(reply_id, 0, wish.voice, wish.latency_first, wish.speed, wish.seed)
+    return Speak(
+        reply_id,
+        0,
+        wish.voice,
+        wish.latency_first,
+        wish.speed,
+        wish.seed,
+        most_frames=wish.most_frames,
+        instructions=wish.instructions,
+    )
 
 
 def _usage(answer: Answer, samples: int) -> Usage:

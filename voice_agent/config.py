@@ -139,6 +139,10 @@ class TalkerConfig:
     aliases: dict[str, Any] = table(
         "More names for voices: alias to voice ('' is the default, which OpenAI's names and preset_spk_1 mean)."
     )
+    clones: dict[str, Any] = table(
+        "Cloned voices (Qwen3-TTS Base): name to { file = 'clip.wav', text = 'what is said in it' }; without the text "
+        "only the voice's colour is taken."
+    )
     latency_first: bool = setting("Smallest chunks first (true) or whole sentences with full context.", True)
     options: dict[str, Any] = table("Further options of the family.")
 
@@ -506,6 +510,8 @@ def _checked(config: Config) -> Config:
             f"server.host: {server.host} can be reached by others, so clients must prove who they are: "
             "set server.api_keys (VOICE_AGENT_SERVER_API_KEYS=key1,key2), or listen on 127.0.0.1"
         )
+    if config.talker.clones and config.talker.family != "qwen3-tts":
+        raise ConfigError(f"talker.clones: family {config.talker.family} clones no voices; qwen3-tts does")
     if config.thinker.family == "remote" and not config.thinker.url:
         raise ConfigError("thinker.url: family remote needs the base URL of an OpenAI-compatible server")
     if config.thinker.url and not config.thinker.url.startswith(("http://", "https://")):

@@ -62,6 +62,16 @@ class Engines:
         """What the voice can speak, once ready."""
         return tuple(self.speech_process.describe.get("languages", ()))
 
+    @property
+    def instructed(self) -> tuple[str, ...]:
+        """The voices that follow instructions, once ready."""
+        return tuple(self.speech_process.describe.get("instructed", ()))
+
+    @property
+    def forced_lengths(self) -> bool:
+        """Whether the voice is of random weights, which end no reply by themselves."""
+        return bool(self.speech_process.describe.get("forced_lengths"))
+
 
 def cascade_of(engines: Engines, config: Config, clock: Clock) -> Cascade:
     """Thinker and Talker as one stage: behind the speech engine's admission, and ended by stop sequences."""
@@ -195,7 +205,7 @@ def speech_spec(config: Config, store: Store) -> EngineSpec:
             _talker_folder(config, store),
             talker.voice,
             talker.threads,
-            talker.options,
+            talker.options | ({"clones": talker.clones} if talker.clones else {}),
         ),
         warm_up_text="Hello, how can I help you today?",
         env={"OMP_NUM_THREADS": str(talker.threads), "OPENBLAS_NUM_THREADS": "1"},

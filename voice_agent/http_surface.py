@@ -37,7 +37,7 @@ def create_request_routes(
     voices = voices_of(config, engines)
     return [
         *create_chat_routes(ChatParts(answers, voices, (config.server.served_model_name,))),
-        *create_speech_routes(SpeechParts(answers, voices)),
+        *create_speech_routes(SpeechParts(answers, voices, lambda: engines.forced_lengths)),
         *create_transcription_routes(transcripts),
         *create_voice_routes(voices),
     ]
@@ -53,4 +53,5 @@ def voices_of(config: Config, engines: Engines) -> Voices:
         lambda: engines.languages,
         licence,
         aliases,
+        lambda: engines.instructed,
     )

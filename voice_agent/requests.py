@@ -58,7 +58,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SpeechWish:
-    """How something is to be said; not `streamed` means one whole file at the end."""
+    """How something is to be said; not `streamed` means one whole file at the end.
+
+    `most_frames` cuts the speech of random weights (0: no limit).
+    """
 
     voice: str
     audio_format: AudioFormat
@@ -66,6 +69,8 @@ class SpeechWish:
     streamed: bool
     speed: float = 1.0
     seed: int = 0
+    instructions: str = ""
+    most_frames: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,7 @@ class Voice:
     licence: str
     default: bool
     aliases: Sequence[str]
+    instructed: bool = False  # follows `instructions`
 
 
 # --- who does it

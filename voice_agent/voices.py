@@ -25,17 +25,21 @@ class Voices:
         languages: Callable[[], Sequence[str]],
         licence: str,
         aliases: Mapping[str, str],
+        instructed: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._names = names
         self._languages = languages
         self._licence = licence
+        self._instructed = instructed
         self._aliases = {name: "" for name in DEFAULT_ALIASES} | dict(aliases)  # "" is the default voice
 
     def all(self) -> list[Voice]:
         """All voices, the default one first."""
-        names = list(self._names())
+        names, languages, instructed = list(self._names()), tuple(self._languages()), self._instructed()
         return [
-            Voice(name, tuple(self._languages()), self._licence, not index, self._aliases_of(name, names))
+            Voice(
+                name, languages, self._licence, not index, self._aliases_of(name, names), name in instructed
+            )
             for index, name in enumerate(names)
         ]
 

@@ -1,7 +1,8 @@
 """The body of POST /v1/chat/completions: shapes and limits only.
 
 Unknown keys are ignored (clients send many that are not about the answer), known ones are never converted silently.
-Source: OpenAI's chat completion reference; `latency_first`, and `audio.format` with a default, are this server's.
+Source: OpenAI's chat completion reference; `latency_first`, `max_new_tokens` of a speech, and `audio.format` with a
+default, are this server's.
 """
 
 from typing import Annotated, Any, Literal
@@ -201,6 +202,9 @@ class SpeechBody(Body):
     speed: Annotated[float, Field(ge=0.25, le=4)] | None = None
     stream_format: Literal["audio", "sse"] | None = None
     latency_first: bool = False
+    max_new_tokens: Annotated[int, Field(ge=1, le=8_192)] | None = (
+        None  # frames of 80 ms, random weights only
+    )
 
 
 def voice_name(voice: str | VoiceId) -> str:

@@ -43,6 +43,7 @@ HUNG_UP = 499  # nginx's word for a client that is gone
 ASKERS_FAULT = {  # what an engine refuses because of the request: asking again would not help
     "context_length_exceeded",
     "context_too_long",
+    "invalid_instructions",
     "invalid_request",
     "invalid_speed",
     "unknown_voice",

@@ -1,10 +1,12 @@
 """POST /v1/audio/speech: a text in, its sound out as it is made, as raw bytes or as events.
 
-Any model name is taken: there is one voice model. `instructions` are taken and not followed by voices without them.
+Any model name is taken: there is one voice model. `instructions` are taken and not followed by voices without them
+(/v1/audio/voices says which follow). `max_new_tokens` cuts a speech after so many frames of 80 ms: only where the voice
+is of random weights, which end nothing by themselves, so that a load can be measured; 400 elsewhere.
 """
 
 import base64
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -17,7 +19,7 @@ from voice_agent.api.chat_schema import SpeechBody, voice_name
 from voice_agent.api.parse import validated
 from voice_agent.api.streaming import EVENT_STREAM, Streamed, sse, sse_error
 from voice_agent.audio import AudioFormat
-from voice_agent.errors import VoiceAgentError
+from voice_agent.errors import RemoteProtocolError, VoiceAgentError
 from voice_agent.requests import Answerer, Ended, SoundPiece, SpeechRequest, SpeechWish, Usage, VoiceList
 
 MOST_BYTES = MB
@@ -37,6 +39,7 @@ class SpeechParts:
 
     answerer: Answerer
     voices: VoiceList
+    forced_lengths: Callable[[], bool] = lambda: False  # whether the voice is of random weights
 
 
 def create_speech_routes(parts: SpeechParts) -> list[BaseRoute]:
@@ -51,6 +54,8 @@ def create_speech_routes(parts: SpeechParts) -> list[BaseRoute]:
             latency_first=body.latency_first,
             streamed=True,
             speed=1.0 if body.speed is None else body.speed,
+            instructions=body.instructions or "",
+            most_frames=_frames(body, parts.forced_lengths()),
         )
         sound = parts.answerer.say(SpeechRequest(body.input, wish))
         if body.stream_format == "sse":
@@ -58,6 +63,13 @@ def create_speech_routes(parts: SpeechParts) -> list[BaseRoute]:
         return Streamed(_bytes(sound), media_type)
 
     return [Route("/v1/audio/speech", speak, methods=["POST"])]
+
+
+def _frames(body: SpeechBody, allowed: bool) -> int:
+    if body.max_new_tokens is not None and not allowed:
+        message = "'max_new_tokens' is for voices of random weights; this voice ends by itself: leave it out."
+        raise RemoteProtocolError("unsupported_value", message, "max_new_tokens")
+    return body.max_new_tokens or 0
 
 
 async def _bytes(sound: AsyncGenerator[SoundPiece | Ended]) -> AsyncGenerator[bytes]:

@@ -23,6 +23,7 @@ def create_voice_routes(voices: VoiceList) -> list[BaseRoute]:
                 "licence": voice.licence,
                 "default": voice.default,
                 "aliases": list(voice.aliases),
+                "instructions": voice.instructed,
             }
             for voice in voices.all()
         ]

@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,speech,endpoint,handover,pcm,lag,crash,thinker} [options]
+USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,lag,crash,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
-  speech  first sound, gaps and capacity of a speech route under load, ours or another server's
+  speech  first sound, gaps and capacity of a speech route under load, ours or another server's;
+          with --quality latency first against quality first at several chunk sizes, without a server
+  silence what cutting the silence before a reply's first word gains, in ms for each voice; needs no server
   endpoint
           how the end of turn's knobs trade false cut-offs against waiting; needs no server
   handover
@@ -28,6 +30,10 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.speech import main as speech
 
         return speech(argv[1:])
+    if argv[:1] == ["silence"]:
+        from voice_agent.bench.silence import main as silence
+
+        return silence(argv[1:])
     if argv[:1] == ["endpoint"]:
         from voice_agent.bench.endpoint import main as endpoint
 

@@ -23,7 +23,16 @@ from voice_agent.bench.http_stream import ConnectionPool
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.speech_load import Caller, Gpu, Reply
 from voice_agent.bench.speech_picture import picture
-from voice_agent.bench.speech_report import Limits, PointRun, Report, cost, point, table
+from voice_agent.bench.speech_report import (
+    NOT_MEASURABLE,
+    Limits,
+    PointRun,
+    Report,
+    cost,
+    point,
+    price_told,
+    table,
+)
 from voice_agent.bench.speech_servers import SERVERS, Asking
 from voice_agent.clock import NS_PER_MS, MonotonicClock
 from voice_agent.errors import ConfigError
@@ -42,7 +51,13 @@ class Bench:
 
 def main(argv: Sequence[str]) -> int:
     """Run with the command line behind `bench speech`; prints the table and returns the exit status."""
+    if "--quality" in argv:
+        from voice_agent.bench.speech_quality import main as quality  # needs torch
+
+        return quality([word for word in argv if word != "--quality"])
     options = _parser().parse_args(argv)
+    if options.draw:
+        return _draw(options)
     if not options.rps and not options.streams:
         options.rps = [1.0, 10.0, 20.0, 30.0]
     try:
@@ -54,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         print(f"bench speech: no server at {options.url} ({error})", file=sys.stderr)
         return 2
-    if options.transcribe:
+    if options.transcribe and options.force_lengths:
+        print(f"word errors: {NOT_MEASURABLE}", file=sys.stderr)
+    elif options.transcribe:
         _recognize(runs)
     limits = Limits(options.limit_ms, options.most_underruns)
     report = _report([point(run, limits) for run in runs if run.counted], options, argv)
@@ -66,7 +83,8 @@ def main(argv: Sequence[str]) -> int:
 async def _run(options: argparse.Namespace, asking: Asking) -> tuple[list[PointRun], str | None]:
     clock = MonotonicClock()
     pool = ConnectionPool(options.url, clock.now_ns)
-    caller = Caller(asking, pool, clock, options.timeout, options.api_key, options.transcribe)
+    kept = 0 if options.force_lengths else options.transcribe
+    caller = Caller(asking, pool, clock, options.timeout, options.api_key, kept)
     bench = Bench(caller, options, Gpu(options.gpu))
     pool.give(await pool.take())  # a server that is not there is told at once
     try:
@@ -154,16 +172,26 @@ def _write(report: Report, options: argparse.Namespace) -> None:
         Path(options.picture).write_text(picture(report["points"], options.limit_ms, title), "utf-8")
     print(table(report["points"]))
     found = report["cost"]
-    price = (
-        "no point passes"
-        if found is None
-        else f"${found['dollars_per_million_characters']} at {found['load']:g}/s"
-    )
-    print(f"\ncost of 1M characters at ${options.gpu_price:g}/h: {price}")
+    print(f"\ncost of 1M characters at ${options.gpu_price:g}/h: {price_told(found)}")
     print(
         f"machine {report['machine']['cpu']}, {report['machine']['cores']} cores, GPU {report['gpu'] or 'none seen'}"
     )
     print(f"commit  {report['commit'] or 'unknown'}\ncommand {report['command']}")
+
+
+def _draw(options: argparse.Namespace) -> int:
+    """The picture of a report that was written before."""
+    try:
+        report = json.loads(Path(options.draw).read_text("utf-8"))
+        drawn = picture(report["points"], options.limit_ms, options.note or report["note"])
+    except (OSError, ValueError, KeyError) as error:
+        print(f"bench speech: {options.draw} is no report of an open loop ({error})", file=sys.stderr)
+        return 2
+    if not options.picture:
+        print("bench speech: --draw needs --picture FILE to write to", file=sys.stderr)
+        return 2
+    Path(options.picture).write_text(drawn, "utf-8")
+    return 0
 
 
 def _asking(options: argparse.Namespace) -> Asking:
@@ -205,10 +233,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of arrivals, order of texts, lengths")
     add("--pause", type=float, default=2, help="seconds between two measurements")
     add("--timeout", type=float, default=120, help="seconds for a whole answer")
-    add("--model", help="sent as it is")
+    add("--model", help="instead of the dialect's usual one")
     add("--voice", help="instead of the dialect's usual one")
     add("--language", help="instead of the dialect's usual one")
-    add("--force-lengths", action="store_true", help="limit each reply to a drawn length (random weights)")
+    add(
+        "--force-lengths",
+        action="store_true",
+        help="limit each reply to a drawn length (random weights; no word errors then)",
+    )
     add("--length-field", help="the request's field for it, in frames")
     add("--extra", action="append", default=[], metavar="NAME=JSON", help="one more field of every request")
     add("--quality-jobs", type=int, default=0, help="quality-first requests that always run beside")
@@ -219,5 +251,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpu", type=int, default=0, help="which one nvidia-smi watches")
     add("--json", help="write the report to this file")
     add("--picture", help="write an SVG of the open-loop points to this file")
+    add("--draw", metavar="REPORT", help="ask nobody: draw the --picture of a report that --json wrote")
+    add(
+        "--quality",
+        action="store_true",
+        help="latency first against quality first; options of its own (--quality -h)",
+    )
     add("--note", default="", help="told in the report: machine, weights, configuration of the server")
     return parser

@@ -18,8 +18,9 @@ from voice_agent.errors import ConfigError
 Report = dict[str, Any]
 MOST_LATE_MS = 5.0  # of the client itself, p99: beyond, it measured itself
 MOST_WORD_ERRORS = 0.05
+MOST_DOLLARS = 2.0  # for a million characters
 BACKLOG_GROWTH, BACKLOG_SLACK = 1.3, 3.0  # in flight, last third against the middle one
-NOT_MEASURABLE = "not measurable: random weights, or no --transcribe; see the parity test"
+NOT_MEASURABLE = "not measurable: random weights (forced lengths), or no --transcribe; see the parity test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,16 @@ def cost(points: Sequence[Report], dollars_per_hour: float) -> Report | None:
         "dollars_per_hour": dollars_per_hour,
         "dollars_per_million_characters": round(dollars_per_hour * 1e6 / per_hour, 4),
     }
+
+
+def price_told(found: Report | None) -> str:
+    """A cost in words, against what it should stay below."""
+    if found is None:
+        return "no point passes"
+    dollars = found["dollars_per_million_characters"]
+    share = MOST_DOLLARS / dollars
+    against = f"{share:.1f} times below" if share >= 1 else f"{1 / share:.1f} times above"
+    return f"${dollars} at {found['load']:g}/s, {against} ${MOST_DOLLARS:g}"
 
 
 def table(points: Sequence[Report]) -> str:

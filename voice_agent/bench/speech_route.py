@@ -89,6 +89,7 @@ class Route:
             latency_first=asked.get("latency_first", True),
             seed=asked.get("seed", epoch),
             most_frames=asked.get("max_new_tokens", 0),
+            instructions=asked.get("instructions", ""),
         )
         words = [SpokenWord(m.group(), m.start(), m.end()) for m in WORD.finditer(asked["input"])]
         try:

@@ -31,6 +31,7 @@ class SpeechServer:
     wav: bool = False
     voice: str = "ryan"
     language: str | None = "English"
+    model: str | None = None
     path: str = "/v1/audio/speech"
 
 
@@ -40,8 +41,10 @@ SERVERS = {
         SpeechServer(
             "ours",
             {"response_format": "pcm", "stream_format": "audio", "latency_first": True},
+            "max_new_tokens",
             voice="",
             language=None,
+            model="tts-1",
         ),
         SpeechServer("nari", {"response_format": "pcm", **STREAMED}, "max_new_tokens"),
         SpeechServer(
@@ -71,7 +74,7 @@ class Asking:
         server = self.server
         values: dict[str, Any] = {"input": job.text, **server.fields}
         given = {
-            "model": self.model,
+            "model": server.model if self.model is None else self.model,
             "voice": server.voice if self.voice is None else self.voice,
             "language": server.language if self.language is None else self.language,
         }

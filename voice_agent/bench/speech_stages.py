@@ -11,13 +11,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from voice_agent.bench import stage_kernels
+from voice_agent.bench.full_context import widened
 from voice_agent.bench.stage_kernels import Case
 from voice_agent.models.qwen3_tts import frame as frames
 from voice_agent.models.qwen3_tts.arena import Arena, Start, new_arena
@@ -324,7 +325,7 @@ def _fused(rig: Rig) -> dict[str, Any]:
     codec, table = rig.model.codec, dict[str, Any]()
     with torch.inference_mode():
         rig.reset()
-        wide = _widened(codec)
+        wide = widened(codec)
         fused = FusedCodec(codec, SLOTS)
         lane = FusedLane(fused, rig.arena, 512)
         states, exact = codec.new_state(SLOTS + 1), wide.new_state(SLOTS + 1)
@@ -366,17 +367,6 @@ def _fused(rig: Rig) -> dict[str, Any]:
             shown.append(f"{batch}: {ms:.2f} ({1e3 * ms / count / batch:.0f})")
         print(f"  {count:>2} frames  " + "  ".join(shown), flush=True)
     return table
-
-
-def _widened(part: Any) -> Any:
-    """The same weights in float32."""
-    if isinstance(part, torch.Tensor):
-        return part.float()
-    if isinstance(part, (list, tuple)):
-        return type(part)(_widened(one) for one in part)
-    if is_dataclass(part) and not isinstance(part, type) and "Config" not in type(part).__name__:
-        return replace(part, **{f.name: _widened(getattr(part, f.name)) for f in fields(part)})
-    return part
 
 
 def _codec_graph(rig: Rig, states: Any, count: int, batch: int, stream: Any = None) -> Captured:

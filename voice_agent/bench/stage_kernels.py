@@ -213,6 +213,7 @@ def _arena() -> Any:
     for slot in range(4):
         words = Start(9 + 60 * slot, 20, 5 + slot).words()
         words[1] = 3 * slot
+        words[7] = 8 if slot == 3 else 0  # of a clip
         arena.state[slot] = torch.tensor(words, dtype=torch.int32)
     return arena
 

@@ -54,6 +54,10 @@ class Costs:
                 return bucket
         raise ValueError(f"{rows} rows are more than the largest prefill graph holds")
 
+    def holds_prefill(self, rows: int) -> bool:
+        """Whether there is a prefill graph for so many rows; none are needed for none."""
+        return rows == 0 or any(bucket >= rows for bucket in self._prefill_ms)
+
     def prefill_ms(self, bucket: int) -> float:
         """One reply's prefill."""
         return self._prefill_ms[bucket]

@@ -280,7 +280,7 @@ class CycleScheduler:
     def _give_up_stalled(self, now_ns: int) -> None:
         limit_ns = _ns(self._policy.text_wait_ms)
         for stream in list(self._streams.values()):
-            stalled = not stream.text_ended and stream.launched >= stream.text_rows and not stream.in_frames
+            stalled = stream.starved and not stream.in_frames
             if stalled and stream.total is None and now_ns - stream.moved_ns >= limit_ns:
                 stream.stop_at(stream.made, "text_stalled")
                 self._free_if_over(stream)

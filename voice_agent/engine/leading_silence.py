@@ -76,6 +76,12 @@ class LeadingSilence:
         return heard
 
 
+def trimmed(samples: Samples, rate_hz: int) -> Samples:
+    """A whole sound int16 [T] without its leading silence, by the same rule."""
+    silence = LeadingSilence(rate_hz)
+    return np.concatenate([silence.push(samples), silence.finish()])
+
+
 def _sustained(loud: NDArray[np.bool_]) -> int | None:
     """The first loud step with so many loud ones in the span that it begins."""
     counts = np.concatenate([[0], np.cumsum(loud)])

@@ -89,7 +89,8 @@ class Think(Message, frozen=True, tag=True):
 class Speak(Message, frozen=True, tag=True):
     """Open a reply's speech; text follows piece by piece as SpeakText, then SpeakEnd.
 
-    `most_frames` (0: no limit of its own) and `temperature` (None: the model's) are for voices that sample.
+    `most_frames` (0: no limit of its own) and `temperature` (None: the model's) are for voices that sample;
+    `instructions` (how to speak) for those that follow any.
     """
 
     request_id: str
@@ -100,6 +101,7 @@ class Speak(Message, frozen=True, tag=True):
     seed: int = 0
     most_frames: int = 0
     temperature: float | None = None
+    instructions: str = ""
 
 
 class SpeakText(Message, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from voice_agent.engine.messages import Speak, SpeechChunk, SpokenWord, Word
 from voice_agent.engine.runtime import FrameWord
 from voice_agent.engine.urgency import Key
 from voice_agent.engine.word_times import GrowingTimes
+from voice_agent.models.qwen3_tts.openings import Opening
 
 
 class Text(Protocol):
@@ -41,6 +42,7 @@ class SlotReply:
     silence: LeadingSilence = field(init=False)
     tokens: list[int] = field(default_factory=list[int])
     language: str = ""
+    opening: Opening | None = None  # known with its first text
     slot: int | None = None
     admitted: bool = False
     ended: bool = False  # no more text comes

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between
+from voice_agent.engine import slot_endings
 from voice_agent.engine.costs import Costs
 from voice_agent.engine.cycles import CycleScheduler
 from voice_agent.engine.lanes import Send
-from voice_agent.engine.launches import Cycle, Ending, Frames, Render
+from voice_agent.engine.launches import Cycle, Ending, Frames, Prefill, Render, RenderRow
 from voice_agent.engine.messages import (
     Abort,
     Failed,
@@ -35,6 +36,7 @@ from voice_agent.engine.urgency import Key
 from voice_agent.engine.word_times import GrowingTimes
 from voice_agent.models.qwen3_tts.config import RATE_HZ
 from voice_agent.models.qwen3_tts.device import Launch
+from voice_agent.models.qwen3_tts.openings import Opening
 from voice_agent.models.qwen3_tts.serving import Serving, serve
 
 logger = logging.getLogger(__name__)
@@ -43,11 +45,6 @@ POLL_S = 20e-6  # between looks at launches in flight
 COLLECT_NS = 60 * NS_PER_S
 FRAMES_PER_LETTER = 0.85  # about 15 letters a second at 12.5 frames
 BROKEN = -1
-_ENDINGS = {"stop": "stop", "length": "length", "runaway": "length", "aborted": "aborted"}
-_FAILURES = {
-    "busy": ("busy", "too many replies are spoken", True),
-    "text_stalled": ("text_stalled", "no more text of this reply came", False),
-}
 
 
 def load(spec: EngineSpec, send: Send, clock: Clock) -> "SlotSpeech":
@@ -105,6 +102,8 @@ class SlotSpeech:
             "rate_hz": RATE_HZ,
             "samples_per_frame": self._shape.samples_per_frame,
             "slots": self._device.sizes.slots,
+            "instructed": list(self._serving.instructed),
+            "forced_lengths": self._serving.random,
             "codec": self._device.codec,
             "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
             "frame_ms": {
@@ -183,11 +182,16 @@ class SlotSpeech:
             return 0
         self._launched = [launch for launch in self._launched if launch not in ended]
         self._moved_ns = self._clock.now_ns()
-        for launch in sorted(ended, key=lambda launch: isinstance(launch.what, Frames)):  # sound leaves first
-            if isinstance(launch.what, Frames):
-                self._frames_ended(launch, launch.what)
-            else:
-                self._render_ended(launch, launch.what)
+        for launch in sorted(
+            ended, key=lambda launch: not isinstance(launch.what, Render)
+        ):  # sound leaves first
+            match launch.what:
+                case Frames():
+                    self._frames_ended(launch, launch.what)
+                case Prefill():
+                    self._prefill_ended(launch, launch.what)
+                case _:
+                    self._render_ended(launch, launch.what)
         return len(ended)
 
     # --- messages -----------------------------------------------------------------------------------------------
@@ -209,27 +213,15 @@ class SlotSpeech:
                 self._send(Finished(speak.request_id, speak.epoch, "aborted"))
                 return
             self._stop(held, "aborted")
-        refusal = self._refusal(speak)
+        refusal = slot_endings.refusal(speak, self._serving.voices)
+        if refusal is None and len(self._replies) >= self._policy.slots + self._policy.waiting_replies:
+            refusal = slot_endings.busy(speak)
         if refusal is not None:
             self._send(refusal)
             return
         times = GrowingTimes([], FRAMES_PER_LETTER)
         reply = SlotReply(speak, self._shape, self._serving.new_text(), times, self._clock.now_ns())
         self._replies[reply.key] = reply
-
-    def _refusal(self, speak: Speak) -> Failed | None:
-        names, temperature = self._serving.voices, speak.temperature
-        if speak.voice and speak.voice not in names:
-            return _failed(speak, "unknown_voice", f"no voice {speak.voice!r}; there are {', '.join(names)}")
-        if speak.speed != 1.0:
-            return _failed(speak, "invalid_speed", "this voice speaks at speed 1 only")
-        if temperature is not None and not 0.0 <= temperature <= 2.0:
-            return _failed(speak, "invalid_temperature", "temperature must be from 0 to 2")
-        if len(self._replies) >= self._policy.slots + self._policy.waiting_replies:
-            return Failed(
-                speak.request_id, speak.epoch, "busy", "too many replies are spoken", retryable=True
-            )
-        return None
 
     def _tell(self, reply: SlotReply, message: SpeakText | SpeakEnd | Abort) -> None:
         match message:
@@ -247,39 +239,65 @@ class SlotSpeech:
                 text = f"this voice speaks {', '.join(self._serving.languages)}, not {message.language}"
                 self._send(Failed(*reply.key, "unsupported_language", text, final=False))
             case SpeakText():
-                reply.language = reply.language or message.language.partition("-")[0].lower()
+                if reply.opening is None and not self._begin(reply, message.language):
+                    return
                 reply.first_text_ns = reply.first_text_ns or self._clock.now_ns()
                 self._add(reply, reply.add_words(message.words))
             case _:
                 pass
+
+    def _begin(self, reply: SlotReply, language: str) -> bool:
+        """Find what stands before its text; False if that is too long and the reply was refused."""
+        speak, serving = reply.speak, self._serving
+        reply.language = language.partition("-")[0].lower()
+        voice = speak.voice or (self._spec.talker and self._spec.talker.voice) or serving.voices[0]
+        opening = self._device.openings.open(voice, reply.language, serving.instruction(speak.instructions))
+        if not self._scheduler.costs.holds_prefill(opening.prefill_rows):
+            self._device.openings.close(opening)
+            del self._replies[reply.key]
+            self._send(slot_endings.too_long(speak, opening.prefill_rows))
+            return False
+        reply.opening = opening
+        return True
 
     def _add(self, reply: SlotReply, tokens: list[int]) -> None:
         """More tokens: onto the device if it has a slot, and told to the scheduler, which admits at the first."""
         if not tokens:
             return
         now_ns, spoken = self._clock.now_ns(), len(tokens) - (1 if reply.ended else 0)
+        opening = reply.opening
+        if opening is None:
+            raise ValueError("a reply with text has a beginning")
         if reply.slot is not None:
-            self._device.append(reply.slot, len(reply.tokens) - len(tokens), tokens)
+            known = len(opening.known) + len(reply.tokens) - len(tokens)
+            self._device.append(reply.slot, known, tokens)
         if not reply.admitted:
             reply.admitted = True
+            most = self._most_frames(reply, opening)
+            rows, lead = opening.prefill_rows, opening.text_lead
             self._scheduler.admit(
-                SpeechRequest(reply.key, reply.speak.latency_first, 0, self._most_frames(reply)), now_ns
+                SpeechRequest(reply.key, reply.speak.latency_first, 0, most, rows, lead), now_ns
             )
         self._scheduler.append(reply.key, spoken, now_ns)
 
-    def _most_frames(self, reply: SlotReply) -> int:
-        room = self._device.sizes.length - 16  # rows of a prefix
+    def _most_frames(self, reply: SlotReply, opening: Opening) -> int:
+        room = self._device.sizes.length - max(opening.length, opening.before) - 1
         return min(room, reply.speak.most_frames or room)
 
     # --- launches -----------------------------------------------------------------------------------------------
 
     def _launch(self, cycle: Cycle) -> None:
         for render in cycle.renders:
-            rows = [[row.slot, row.first_frame, row.frames, int(row.first_frame == 0)] for row in render.rows]
+            rows = [self._render_row(row) for row in render.rows]
             self._in_flight(self._device.render(render, render.bucket, rows, urgent=render.first_sound))
+        if cycle.prefill is not None:
+            prefill, reply = cycle.prefill, self._replies[cycle.prefill.key]
+            opening = self._enter(reply, prefill.slot)
+            launch = self._device.prefill(prefill, prefill.bucket, prefill.slot, opening, reply.tokens)
+            self._in_flight(launch)
         if cycle.frames is not None:
             for row in cycle.frames.rows:
-                if row.frame == 0:
+                if row.frame == 0 and self._replies[row.key].slot is None:
                     self._enter(self._replies[row.key], row.slot)
             slots = [row.slot for row in cycle.frames.rows]
             self._in_flight(self._device.make_frames(cycle.frames, cycle.frames.bucket, slots))
@@ -288,12 +306,26 @@ class SlotSpeech:
         self._moved_ns = self._moved_ns or self._clock.now_ns()
         self._launched.append(launch)
 
-    def _enter(self, reply: SlotReply, slot: int) -> None:
+    def _render_row(self, row: RenderRow) -> list[int]:
+        """As the device counts: the frames of a clip come before the reply's, and its codec has heard them."""
+        opening = self._replies[row.key].opening
+        first = row.first_frame + (opening.before if opening else 0)
+        return [row.slot, first, row.frames, int(first == 0)]
+
+    def _enter(self, reply: SlotReply, slot: int) -> Opening:
+        opening, speak = reply.opening, reply.speak
+        if opening is None:
+            raise ValueError("a reply in a slot has a beginning")
         reply.slot = slot
-        speak = reply.speak
-        voice = speak.voice or (self._spec.talker and self._spec.talker.voice) or self._serving.voices[0]
-        temperature = self._serving.temperature if speak.temperature is None else speak.temperature
-        self._device.enter(slot, (voice, reply.language), reply.tokens, speak.seed, temperature)
+        temperature = self._serving.told.temperature if speak.temperature is None else speak.temperature
+        self._device.enter(slot, opening, reply.tokens, speak.seed, temperature)
+        return opening
+
+    def _prefill_ended(self, launch: Launch, prefill: Prefill) -> None:
+        reply = self._replies[prefill.key]
+        if reply.opening:
+            self._device.keep(prefill.slot, reply.opening)
+        self._scheduler.prefill_done(prefill, self._clock.now_ns(), launch.took_ms())
 
     def _frames_ended(self, launch: Launch, frames: Frames) -> None:
         now_ns, took_ms = self._clock.now_ns(), launch.took_ms()
@@ -348,20 +380,14 @@ class SlotSpeech:
     def _finish(self, reply: SlotReply, why: str) -> None:
         """Its last message; the slot is the scheduler's again."""
         del self._replies[reply.key]
+        if reply.opening:
+            self._device.openings.close(reply.opening)
         self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
-        if why == "broken":
-            self._send(
-                Failed(*reply.key, "invalid_code", "the model gave no code for a frame", retryable=True)
-            )
-        elif why in _FAILURES:
-            code, text, retryable = _FAILURES[why]
-            self._send(Failed(*reply.key, code, text, retryable))
-        else:
-            if why != "aborted" and (rest := reply.rest()) is not None:
-                self._send(rest)
-            if why == "runaway" and self._serving.frames_per_token is None:
-                logger.warning("a reply had no end of speech within %d frames", reply.frames)
-            self._send(Finished(*reply.key, _ENDINGS[why], timings_ms=self._timings(reply)))
+        if slot_endings.is_whole(why) and (rest := reply.rest()) is not None:
+            self._send(rest)
+        if why == "runaway" and self._serving.frames_per_token is None:
+            logger.warning("a reply had no end of speech within %d frames", reply.frames)
+        self._send(slot_endings.ending(reply.key, why, reply.frames, self._timings(reply)))
 
     def _timings(self, reply: SlotReply) -> dict[str, float]:
         timings_ms = {"total": ms_between(reply.opened_ns, self._clock.now_ns())}
@@ -376,7 +402,3 @@ def _policy(slots: int, frames_per_token: int | None) -> CyclePolicy:
     if frames_per_token is None:
         return policy
     return replace(policy, frames_per_text_row=frames_per_token, spare_frames=0)
-
-
-def _failed(speak: Speak, code: str, text: str) -> Failed:
-    return Failed(speak.request_id, speak.epoch, code, text)

@@ -57,7 +57,8 @@ class SpeechRequest:
     """A reply that asks to be spoken.
 
     `skipped_frames` at its start are made but never sound. `prefill_rows` of its own go before its first frame (an
-    instruction, a cloned voice, a whole text), in one launch that is never split; 0 where the cached prefix is all.
+    instruction, the end of a clip), in one launch that is never split; 0 where the cached prefix is all. The first
+    `text_lead` rows of its text stand under a clip: its frames need so many more (fewer, below 0).
     """
 
     key: Key
@@ -65,6 +66,7 @@ class SpeechRequest:
     skipped_frames: int = 0
     most_frames: int = 8_192
     prefill_rows: int = 0
+    text_lead: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -137,17 +139,17 @@ class SlotStream:
     @property
     def wants_prefill(self) -> bool:
         """Whether its own prefill is to be launched; its text, or its first row, is part of that."""
-        waits = not self.prefilled and self.in_frames == 0 and self.text_rows > 0
+        waits = not self.prefilled and self.in_frames == 0 and not self.starved and self.text_rows > 0
         return waits and not self.gone and self.total is None
+
+    @property
+    def starved(self) -> bool:
+        """Whether its next frame's text has not come yet."""
+        return self.launched + self.request.text_lead >= self.text_rows and not self.text_ended
 
     def can_step(self, now_ns: int) -> bool:
         """Whether the frame graph may make one more frame of it."""
-        if (
-            not self.prefilled
-            or self.gone
-            or self.total is not None
-            or (self.launched >= self.text_rows and not self.text_ended)
-        ):
+        if not self.prefilled or self.gone or self.total is not None or self.starved:
             return False
         if self.launched - self.rendered >= self.policy.ring_frames or self.launched >= self.most_frames():
             return False

@@ -1,8 +1,8 @@
 """Where words lie in speech whose model does not say: spread in proportion to how long they are written.
 
-A letter stands for a slice of time and the space behind a word for two more. `spread` is for a clause that is whole;
-`GrowingTimes` for one that is still being spoken, whose length is first guessed and then corrected: what it has said of
-a word it never takes back. Pure; frames are whatever unit the model counts in.
+A letter (or a phoneme, where the model knows them) stands for a slice of time and the space behind a word for two more.
+`spread` is for a clause that is whole; `GrowingTimes` for one that is still being spoken, whose length is first guessed
+and then corrected: what it has said of a word it never takes back. Pure; frames are whatever unit the model counts in.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,14 @@ from voice_agent.engine.runtime import FrameWord
 SPACE_LETTERS = 2  # the gap behind a word, in letters
 
 
-def spread(words: Sequence[SpokenWord], frames: int, first_frame: int = 0) -> list[FrameWord]:
-    """Give each word its share of `frames`, in order and without overlap; words without letters get nothing."""
-    weights = [_weight(word) for word in words]
+def spread(
+    words: Sequence[SpokenWord], frames: int, first_frame: int = 0, sizes: Sequence[int] | None = None
+) -> list[FrameWord]:
+    """Give each word its share of `frames`, in order and without overlap; words without letters get nothing.
+
+    `sizes` counts each word in other symbols than letters.
+    """
+    weights = [_weight(size) for size in (sizes or [_letters(word) for word in words])]
     whole = max(1, sum(weights))
     placed: list[FrameWord] = []
     before = 0
@@ -66,13 +71,12 @@ class GrowingTimes:
     @property
     def letters(self) -> int:
         """Weight of the whole clause: divide its frames by this for the next clause's guess."""
-        return sum(_weight(word) for word in self._words)
+        return sum(_weight(_letters(word)) for word in self._words)
 
 
 def _letters(word: SpokenWord) -> int:
     return sum(char.isalnum() for char in word.text)
 
 
-def _weight(word: SpokenWord) -> int:
-    letters = _letters(word)
+def _weight(letters: int) -> int:
     return letters + SPACE_LETTERS if letters else 0

@@ -2,7 +2,8 @@
 
 The graph takes phonemes of misaki's alphabet and a voice's style for their number, and gives the whole waveform: there
 is nothing to cut, so a clause's "latents" are its samples. How long each phoneme is stays inside: word times are
-spread over the sound by the number of symbols. Source: the hexgrad/Kokoro-82M model card and its export to ONNX.
+spread over the sound by the number of symbols. The silence before a clause is cut; `options.keep_silence` leaves it, to
+measure what that gains. Source: the hexgrad/Kokoro-82M model card and its export to ONNX.
 """
 
 from pathlib import Path
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_agent.audio import Samples
+from voice_agent.engine.leading_silence import trimmed
 from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
+from voice_agent.engine.word_times import spread
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
 from voice_agent.models.onnx_session import open_session
@@ -24,8 +27,6 @@ MOST_SYMBOLS = 500  # the model's context is 512 with both ends
 STYLES = (510, 1, 256)  # a voice: one style for each number of symbols, float32
 FIRST_VOICE = "af_heart"
 GARBLED_FROM = 0.5  # share of letters the voice cannot read
-QUIET = 0.01  # of full scale: below it the sound has not begun yet
-LEAD_SAMPLES = SAMPLES_PER_FRAME * 3
 # The model's symbols: each run begins at its number and counts on.
 SYMBOL_RUNS = {
     1: ";:,.!?",
@@ -83,6 +84,7 @@ class Kokoro:
         if len(models) != 1:
             raise WeightsError(f"{folder} holds {len(models)} .onnx files, Kokoro is exactly one")
         self._session = open_session(models[0], options.threads)
+        self._keep_silence = bool(options.extra.get("keep_silence"))
         phonemes.warm_up()
 
     def encode(self, words: list[SpokenWord], voice: str, speed: float, seed: int) -> Latents:
@@ -106,7 +108,7 @@ class Kokoro:
             group = spoken[first:end]
             sound = self._say(group, styles, speed)
             frames = len(sound) // SAMPLES_PER_FRAME
-            timed += _spread(words[first:end], [len(ids) for ids in group], at, frames)
+            timed += spread(words[first:end], frames, at, [len(ids) for ids in group])
             pieces.append(sound)
             at += frames
         sound = np.concatenate(pieces) if pieces else np.zeros(0, np.int16)
@@ -134,10 +136,11 @@ class Kokoro:
                 "speed": np.array([speed], np.float32),
             },
         )
-        sound = _trimmed(cast(NDArray[np.float32], outputs[0]).ravel())
-        missing = -len(sound) % SAMPLES_PER_FRAME
-        whole = np.concatenate([sound, np.zeros(missing, np.float32)])
-        return np.round(np.clip(whole, -1.0, 1.0) * 32767).astype(np.int16)
+        wave = cast(NDArray[np.float32], outputs[0]).ravel()
+        sound = np.round(np.clip(wave, -1.0, 1.0) * 32767).astype(np.int16)
+        if not self._keep_silence:
+            sound = trimmed(sound, RATE_HZ)
+        return np.concatenate([sound, np.zeros(-len(sound) % SAMPLES_PER_FRAME, np.int16)])
 
 
 def read_voices(folder: Path) -> dict[str, NDArray[np.float32]]:
@@ -162,19 +165,3 @@ def _groups(spoken: list[list[int]]) -> list[tuple[int, int]]:
             first, size = n, 0
         size += len(symbols) + 1
     return [*groups, (first, len(spoken))] if spoken else []
-
-
-def _spread(words: list[SpokenWord], symbols: list[int], at: int, frames: int) -> list[FrameWord]:
-    """Words over frames from `at`, each as long as it has symbols."""
-    ends = np.cumsum(symbols) * (frames / max(1, sum(symbols)))
-    starts = np.concatenate([[0.0], ends[:-1]])
-    return [
-        FrameWord(word.start_char, word.end_char, at + round(start), at + round(end), exact=False)
-        for word, start, end in zip(words, starts.tolist(), ends.tolist(), strict=True)
-    ]
-
-
-def _trimmed(sound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Without the silence before the first sound, but for 30 ms."""
-    loud = np.flatnonzero(np.abs(sound) > QUIET)
-    return sound[max(0, int(loud[0]) - LEAD_SAMPLES) :] if len(loud) else sound

@@ -53,6 +53,7 @@ class Piper:
     """One voice; call from one thread."""
 
     def __init__(self, folder: Path, options: TalkerOptions) -> None:
+        self._keep_silence = bool(options.extra.get("keep_silence"))  # to measure what cutting it gains
         source = find_voice(folder)
         config = _read_config(source)
         parts = prepare(folder)
@@ -86,7 +87,7 @@ class Piper:
         if not symbols:
             return Latents(0, None, [FrameWord(word.start_char, word.end_char, 0, 0) for word in words])
         latent, ends = self._run_talker(symbols, min(FASTEST, max(SLOWEST, speed)), seed)
-        skipped = max(0, int(ends[1]) - LEAD_FRAMES)
+        skipped = 0 if self._keep_silence else max(0, int(ends[1]) - LEAD_FRAMES)
         timed = [_frame_word(word, span, ends, skipped) for word, span in zip(words, spans, strict=True)]
         return Latents(latent.shape[2] - skipped, Clause(latent, skipped), timed)
 

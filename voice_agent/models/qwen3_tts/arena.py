@@ -13,7 +13,7 @@ from torch import Tensor
 from voice_agent.models.qwen3_tts.config import GROUPS, TalkerConfig
 
 STATE = 8  # int32 a slot, as below
-POSITION, FRAMES, TEXT_ROWS, SEED, TOP_K, TEMPERATURE, PENALTY = range(7)
+POSITION, FRAMES, TEXT_ROWS, SEED, TOP_K, TEMPERATURE, PENALTY, BEFORE = range(STATE)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Start:
-    """A stream's state as it begins: `position` rows of prefix are in its cache."""
+    """A stream's state as it begins: `position` rows are in its cache, `before` frames of a clip count as spoken."""
 
     position: int
     text_rows: int
@@ -52,12 +52,13 @@ class Start:
     temperature: float = 0.9
     top_k: int = 50
     penalty: float = 1.05
+    before: int = 0
 
     def words(self) -> list[int]:
         """The state's row."""
         floats = struct.unpack("<2i", struct.pack("<2f", self.temperature, self.penalty))
         seed = struct.unpack("<i", struct.pack("<I", self.seed & 0xFFFF_FFFF))[0]
-        return [self.position, 0, self.text_rows, seed, self.top_k, *floats, 0]
+        return [self.position, self.before, self.text_rows, seed, self.top_k, *floats, self.before]
 
 
 def new_arena(config: TalkerConfig, slots: int, length: int, ring: int, like: Tensor) -> Arena:

@@ -4,7 +4,7 @@ Loads the 1.7B and 0.6B CustomVoice, VoiceDesign and Base models. Nothing is dow
 safetensors and JSON only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from voice_agent.errors import WeightsError
+from voice_agent.models.qwen3_tts.cloning import build_cloning
 from voice_agent.models.qwen3_tts.config import read_codec_config, read_model_config
 from voice_agent.models.qwen3_tts.model import Model, build_model
 from voice_agent.models.qwen3_tts.text import TextTokenizer
@@ -50,12 +51,12 @@ def load(
     """Load a checkpoint's folder; raises WeightsError that names the file, tensor or field."""
     config = read_model_config(folder / "config.json")
     codec_config = read_codec_config(folder / CODEC_FOLDER / "config.json")
-    model = build_model(
-        Checkpoint(tensors(folder), device, dtype),
-        Checkpoint(tensors(folder / CODEC_FOLDER), device, codec_dtype),
-        config,
-        codec_config,
-    )
+    source = Checkpoint(tensors(folder), device, dtype)
+    codec_source = Checkpoint(tensors(folder / CODEC_FOLDER), device, codec_dtype)
+    model = build_model(source, codec_source, config, codec_config)
+    if model.cloning:  # a clip is heard once, so exactly
+        exact, codec_exact = (replace(part, dtype=torch.float32) for part in (source, codec_source))
+        model = replace(model, cloning=build_cloning(exact, codec_exact, config, codec_config))
     return Loaded(model, TextTokenizer(folder), _generation(folder / "generation_config.json"))
 
 

@@ -5,7 +5,7 @@ behind an event; the host never waits. On a CPU the same calls run at once. Know
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,8 @@ from voice_agent.models.qwen3_tts.frame import FrameWeights, Rows, frame_weights
 from voice_agent.models.qwen3_tts.frame_parts import Ops
 from voice_agent.models.qwen3_tts.graphs import Captured
 from voice_agent.models.qwen3_tts.model import Model
-from voice_agent.models.qwen3_tts.prompt import Manner, Spoken, build_prompt, embed
+from voice_agent.models.qwen3_tts.openings import Opening, Openings, PrefillRows, new_prefill_rows, prefill
+from voice_agent.models.qwen3_tts.prompt import Manner
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +42,15 @@ class Sizes:
     render_frames: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
     render_rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     urgent_frames: tuple[int, ...] = (1, 2, 3, 4)
-    fused_codec: bool = (
-        False  # by Triton kernels if they prove right here: a tenth of the launches; needs a GPU
-    )
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """Keys and values that depend on voice and language alone, [layers, 2, rows, heads, dim]."""
-
-    kv: Tensor
-    rows: int
+    prefill_rows: tuple[int, ...] = (
+        16,
+        32,
+        64,
+        128,
+        256,
+        512,
+    )  # of a reply's own: an instruction, a clip's end
+    fused_codec: bool = False  # Triton kernels if they prove right: a tenth of the launches; needs a GPU
 
 
 @dataclass(eq=False)
@@ -84,7 +83,7 @@ class _Lane:
 class SpeechDevice:
     """Slots on one device; one thread may call it."""
 
-    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes) -> None:
+    def __init__(self, model: Model, ops: Sequence[Ops], sizes: Sizes, role: Sequence[int] = ()) -> None:
         self.model = model
         self.sizes = sizes
         self._ops = ops
@@ -97,7 +96,8 @@ class SpeechDevice:
                 model.talker.config, sizes.slots, sizes.length, sizes.ring, model.talker.norm
             )
             self._states = model.codec.new_state(sizes.slots + 1)
-        self._prefixes: dict[tuple[str, str], Prefix] = {}
+            self.openings = Openings(model, self.arena, list(role))
+        self._prefills: dict[int, tuple[Captured, PrefillRows]] = {}
         self._frames, self._urgent, self._later = (
             self._lane(priority) for priority in (EVERYDAY, URGENT, LEISURELY)
         )
@@ -105,19 +105,9 @@ class SpeechDevice:
 
     # --- before serving -----------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
-    def prepare_prefixes(self, role: list[int], voices: Sequence[str], languages: Sequence[str]) -> None:
-        """Prefill every voice in every language once."""
-        spare = torch.tensor([self.arena.spare], device=self.device)
-        for voice in voices:
-            for language in languages:
-                prompt = build_prompt(self.model.config, Spoken(role, [0]), Manner(voice, language))
-                rows = embed(self.model.talker, self.model.code_predictor, prompt)[: prompt.shared]
-                self.model.talker.prefill(
-                    rows[None], self.arena.kv, spare, torch.zeros_like(spare), len(rows)
-                )
-                kv = self.arena.kv[:, self.arena.spare, :, : len(rows)].clone()
-                self._prefixes[(voice, language)] = Prefix(kv, len(rows))
+    def prepare_voices(self, manners: Mapping[str, Manner], languages: Sequence[str]) -> None:
+        """Prefill every voice in every language once; before `capture`."""
+        self.openings.prepare(manners, languages)
 
     @torch.inference_mode()
     def capture(self, tell: Callable[[str], None]) -> None:
@@ -125,6 +115,9 @@ class SpeechDevice:
         tell("frame graphs")
         for batch in self.sizes.rows:
             self._capture_fastest(batch)
+        for count in self._prefill_sizes():
+            self._capture(self._frames, ("prefill", count), self._prefill_work(count))
+            self._prefills[count] = self._frames.graphs.pop(("prefill", count))
         tell("VoiceBox graphs")
         for lane, lengths in (
             (self._urgent, self.sizes.urgent_frames),
@@ -134,6 +127,8 @@ class SpeechDevice:
             for frames in sorted(lengths, reverse=True):
                 for batch in sorted(self.sizes.render_rows, reverse=True):
                     self._capture(lane, (frames, batch), self._render_work(step, frames, batch))
+        for clip in self.openings.clips().values():
+            clip.memory.extend(self._hear(clip.codes))
         self._reset_spare()
 
     @property
@@ -142,26 +137,48 @@ class SpeechDevice:
         return "fused" if self._fused is not None else "plain"
 
     @torch.inference_mode()
-    def measure(self) -> tuple[dict[int, float], dict[tuple[int, int], float]]:
-        """Median ms of every frame graph and every codec graph, alone on the device."""
-        frames = {size: self._median(self._frames, size) for size in self._frames.graphs}
-        renders = {size: self._median(self._later, size) for size in self._later.graphs}
+    def measure(self) -> tuple[dict[int, float], dict[tuple[int, int], float], dict[int, float]]:
+        """Median ms of every frame graph, every codec graph and every prefill, alone on the device."""
+        frames = {size: self._median(self._frames, made) for size, made in self._frames.graphs.items()}
+        renders = {size: self._median(self._later, made) for size, made in self._later.graphs.items()}
+        prefills = {size: self._median(self._frames, made) for size, made in self._prefills.items()}
         self._reset_spare()
-        return frames, renders
+        return frames, renders, prefills
 
     # --- serving ------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def enter(
-        self, slot: int, voice: tuple[str, str], tokens: list[int], seed: int, temperature: float
-    ) -> None:
-        """A slot begins a reply: prefix, state and the text so far, ahead of the next frame graph."""
-        prefix = self._prefixes[voice]
+    def enter(self, slot: int, opening: Opening, tokens: list[int], seed: int, temperature: float) -> None:
+        """A slot begins a reply: prefix, state and the text so far, ahead of its prefill and its first frame graph."""
+        prefix, clip, text = opening.prefix, opening.clip, [*opening.known, *tokens]
         with self._on(self._frames):
-            self.arena.kv[:, slot, :, : prefix.rows].copy_(prefix.kv)
-            self._text(slot, 0, tokens)
-            start = Start(prefix.rows, len(tokens), seed, temperature)
+            if prefix:
+                self.arena.kv[:, slot, :, : prefix.rows].copy_(prefix.kv)
+            if clip:
+                at = (opening.before - 1) % self.arena.ring
+                self.arena.codes[slot, at].copy_(self._up(clip.codes[-1]), non_blocking=True)
+                for held, kept in zip(self._codec_memory(), clip.memory, strict=True):
+                    held[slot].copy_(kept)
+            self._text(slot, 0, text)
+            start = Start(opening.length, len(text), seed, temperature, before=opening.before)
             self.arena.state[slot].copy_(self._up(start.words()), non_blocking=True)
+
+    @torch.inference_mode()
+    def prefill(self, what: Any, bucket: int, slot: int, opening: Opening, tokens: list[int]) -> Launch:
+        """A reply's own rows into its slot, once it has entered; `tokens` is its text so far (see Opening.rows)."""
+        graph, buffers = self._prefills[bucket]
+        rows = opening.rows(tokens, self._weights.inputs.pad)
+        with self._on(self._frames):
+            buffers.rows.fill_(-1)
+            buffers.rows[: len(rows)].copy_(self._up(rows), non_blocking=True)
+            buffers.place.copy_(self._up([slot, opening.copied]), non_blocking=True)
+            return self._launch(graph, what, buffers.place)
+
+    @torch.inference_mode()
+    def keep(self, slot: int, opening: Opening) -> None:
+        """Remember what was prefilled, for the next reply that begins so."""
+        with self._on(self._frames):
+            self.openings.keep(opening, slot)
 
     @torch.inference_mode()
     def append(self, slot: int, known: int, tokens: list[int]) -> None:
@@ -225,7 +242,7 @@ class SpeechDevice:
         tried: list[tuple[float, int, tuple[Captured, Any]]] = []
         for number, ops in enumerate(self._ops):
             self._capture(self._frames, batch, self._frame_work(ops, batch))
-            ms = self._median(self._frames, batch) if len(self._ops) > 1 else 0.0
+            ms = self._median(self._frames, self._frames.graphs[batch]) if len(self._ops) > 1 else 0.0
             tried.append((ms, number, self._frames.graphs[batch]))
         best = min(tried, key=lambda one: one[:2])
         self._frames.graphs[batch] = best[2]
@@ -234,6 +251,35 @@ class SpeechDevice:
     def _frame_work(self, ops: Ops, batch: int) -> tuple[Callable[[], None], Rows]:
         rows = new_rows(self._weights, batch, self.arena.spare)
         return lambda: make_frame(ops, self._weights, self.arena, rows), rows
+
+    def _prefill_sizes(self) -> list[int]:
+        """Sizes that a slot has room for; none where no reply has rows of its own."""
+        room = self.arena.length - self.openings.most_copied
+        return [count for count in self.sizes.prefill_rows if self.openings.prefills and count <= room]
+
+    def _prefill_work(self, count: int) -> tuple[Callable[[], None], PrefillRows]:
+        buffers = new_prefill_rows(self.arena, count)
+        inputs, talker, longest = self._weights.inputs, self.model.talker, count + self.openings.most_copied
+        return lambda: prefill(talker, inputs, self.arena, buffers, longest), buffers
+
+    def _codec_memory(self) -> list[Tensor]:
+        """All that the codec in use keeps of streams, a row a slot."""
+        if self._fused is not None:
+            return [self._fused.kv, *self._fused.histories]
+        return [self._states.frames, self._states.kv, self._states.columns]
+
+    def _hear(self, codes: list[list[int]]) -> list[Tensor]:
+        """The codec's state once a clip was decoded, in the spare slot and in pieces."""
+        spare, ring, most = self.arena.spare, self.arena.ring, max(self.sizes.render_frames)
+        bucket = most, min(self.sizes.render_rows)
+        for first in range(0, len(codes), most):
+            part = codes[first : first + most]
+            for at, frame in enumerate(part, first):
+                self.arena.codes[spare, at % ring] = torch.tensor(frame, dtype=torch.int32)
+            self._settle()
+            self.render(None, bucket, [[spare, first, len(part), int(first == 0)]], urgent=False)
+            self._settle()
+        return [held[spare].clone() for held in self._codec_memory()]
 
     def _codec_step(self, most: int) -> Callable[[CodecRows, int], None]:
         """The codec for launches of up to so many frames in all, with its states."""
@@ -257,7 +303,8 @@ class SpeechDevice:
         if self._fused is not None:
             return FusedLane(self._fused, self.arena, most).step
         codec = FusedCodec(self.model.codec, self.sizes.slots)
-        step = FusedLane(codec, self.arena, most).step
+        tried = max(frames * len(valid) for frames, valid in _TRIAL)
+        step = FusedLane(codec, self.arena, max(most, tried)).step
         distance = self._distance(step, plain)
         if not distance < _MOST_DISTANCE:
             raise ValueError(f"off by {distance:.3f}")
@@ -293,9 +340,9 @@ class SpeechDevice:
         work, buffers = made
         lane.graphs[size] = Captured(work, self.device, lane.pool, lane.stream), buffers
 
-    def _median(self, lane: _Lane, size: Any) -> float:
-        graph, buffers = lane.graphs[size]
-        answer = buffers.result if isinstance(buffers, Rows) else buffers.sound
+    def _median(self, lane: _Lane, made: tuple[Captured, Any]) -> float:
+        graph, buffers = made
+        answer = _answer(buffers)
         if self.device.type != "cuda":
             return 1.0
         spans: list[float] = []
@@ -309,5 +356,19 @@ class SpeechDevice:
 
     def _reset_spare(self) -> None:
         self.arena.state[self.arena.spare] = torch.tensor(Start(0, 0, 0).words(), dtype=torch.int32)
+        self._settle()
+
+    def _settle(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def _answer(buffers: Any) -> Tensor:
+    """What the host reads of a launch."""
+    match buffers:
+        case Rows():
+            return buffers.result
+        case PrefillRows():
+            return buffers.place
+        case _:
+            return buffers.sound

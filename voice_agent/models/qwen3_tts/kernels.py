@@ -483,6 +483,7 @@ def choose(
     slot = tl.load(slots_ptr + row).to(tl.int64)
     state = state_ptr + slot * STATE
     frame = tl.load(state + 1)
+    made = frame - tl.load(state + 7)  # without those of a clip
     seed = tl.load(state + 3).to(tl.uint32, bitcast=True)
     top = tl.load(state + 4)
     temperature = tl.load(state + 5).to(tl.float32, bitcast=True)
@@ -492,9 +493,9 @@ def choose(
     if FIRST:
         penalty = tl.load(state + 6).to(tl.float32, bitcast=True)
         seen = tl.load(seen_ptr + slot * V + ids, mask=ids < V, other=0).to(tl.int32)
-        seen = tl.where(frame > 0, seen, 0)
+        seen = tl.where(made > 0, seen, 0)
         score = tl.where(seen != 0, tl.where(score > 0, score / penalty, score * penalty), score)
-        may = (ids < V - CONTROL) | ((ids == eos) & (frame >= 2))
+        may = (ids < V - CONTROL) | ((ids == eos) & (made >= 2))
         score = tl.where(may, score, float("-inf"))
     bits = score.to(tl.uint32, bitcast=True)
     key = tl.where((bits >> 31) != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000) >> (32 - BITS)
@@ -506,7 +507,7 @@ def choose(
         enough = tl.sum((key >= candidate).to(tl.int32), 0) >= top
         least = tl.where(enough, candidate, least)
     word = _mixed(seed)
-    word = _mixed(word ^ (frame.to(tl.uint32) * 0x9E3779B1))
+    word = _mixed(word ^ (made.to(tl.uint32) * 0x9E3779B1))
     word = _mixed(word ^ (group.to(tl.uint32) * 0x85EBCA77))
     noise = _mixed(word ^ (ids.to(tl.uint32) * 0xC2B2AE3D))
     chance = ((noise >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from voice_agent.models.qwen3_tts import sampling
 from voice_agent.models.qwen3_tts.arena import (
+    BEFORE,
     FRAMES,
     PENALTY,
     POSITION,
@@ -110,6 +111,7 @@ class PlainOps:
         slot = slots.long()
         state = arena.state[slot]
         frames, first = state[:, FRAMES].long(), pick.group == 0
+        made = frames - state[:, BEFORE].long()  # without those of a clip
         rows = sampling.Sampling(
             floats(state, TEMPERATURE),
             state[:, TOP_K],
@@ -117,11 +119,11 @@ class PlainOps:
             state[:, SEED].long() & 0xFFFF_FFFF,
         )
         scores = logits.float()
-        seen = (arena.seen[slot] != 0) & (frames[:, None] > 0) if first else None
+        seen = (arena.seen[slot] != 0) & (made[:, None] > 0) if first else None
         if seen is not None:
-            scores = sampling.allowed(scores, seen, floats(state, PENALTY), frames, pick.eos)
+            scores = sampling.allowed(scores, seen, floats(state, PENALTY), made, pick.eos)
         sound = (scores > -torch.inf).any(-1) & ~scores.isnan().any(-1)
-        codes = sampling.choose(scores.nan_to_num(nan=0.0, neginf=-torch.inf), rows, frames, pick.group)
+        codes = sampling.choose(scores.nan_to_num(nan=0.0, neginf=-torch.inf), rows, made, pick.group)
         codes = torch.where(sound, codes, 0)
         arena.codes[slot, frames % arena.ring, pick.group] = codes.int()
         if seen is not None:
