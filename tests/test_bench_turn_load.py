@@ -63,5 +63,6 @@ def test_callers_talk_at_once_and_nothing_is_left_behind(
     assert report["voice_to_voice_ms"]["n"] == 3 and report["stop_ms"]["n"] + report["void_barges"] == 3
     assert report["left"] == {"thinker": 0, "speech": 0}
     assert (report["sessions"], report["transport"]) == (3, transport)
+    assert report["callers_late_ms"] > 0
     parts = report["parts_ms"]
     assert abs(sum(ms for name, ms in parts.items() if name != "total") - parts["total"]) < 1.0

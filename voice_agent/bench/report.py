@@ -22,11 +22,15 @@ MOST_SUM_ERROR_MS = 5.0
 
 @dataclass(frozen=True)
 class LoadShape:
-    """How many callers there were at once, over what, and what each engine held after the last had hung up."""
+    """How many callers there were at once, over what, and what each engine held after the last had hung up.
+
+    `late_ms`: how late (p99) the loop of the worst process of callers was; a caller that starves measures itself.
+    """
 
     sessions: int
     transport: str
     left: dict[str, int] | None
+    late_ms: float | None = None
 
 
 @dataclass
@@ -78,7 +82,9 @@ def summed_up(run: Run, argv: Sequence[str]) -> Report:
     if run.sequential:
         report["sequential"] = {length: _gain(modes) for length, modes in run.sequential.items()}
     if run.load:
-        report |= {"sessions": run.load.sessions, "transport": run.load.transport, "left": run.load.left}
+        load = run.load
+        report |= {"sessions": load.sessions, "transport": load.transport, "left": load.left}
+        report["callers_late_ms"] = load.late_ms
     return report | {
         "models": run.models,
         "machine": machine(),
@@ -136,6 +142,7 @@ def _load_rows(report: Report) -> list[str]:
     return [
         f"callers at once   {report['sessions']:9} over {report['transport']}",
         f"left in engines   {told}",
+        f"callers' own lag  {_number(report['callers_late_ms'])} ms (p99 of the worst process)",
     ]
 
 

@@ -103,7 +103,7 @@ def _load(options: argparse.Namespace, material: Material) -> report.Run:
         )
     )
     models = asyncio.run(_models(options))
-    load = report.LoadShape(options.sessions, options.transport, found.left)
+    load = report.LoadShape(options.sessions, options.transport, found.left, max(found.late_ms, default=None))
     return report.Run(found.turns, found.barges, models=models, load=load)
 
 

@@ -2,10 +2,12 @@
 
 Callers are shared out to processes, since one Python cannot pace them all; each begins at an instant of its own, and
 questions and barge-ins come in an order drawn by its number. Afterwards the server's engines are asked what they hold:
-nothing may be left. Does not know what a turn is (`measure`), nor how it is told (`report`).
+nothing may be left. How late the callers' own loops were is kept, so that a starved caller is not taken for a slow
+server. Does not know what a turn is (`measure`), nor how it is told (`report`).
 """
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import random
@@ -25,8 +27,9 @@ from voice_agent.bench.socket_caller import SocketCaller
 from voice_agent.bench.spoken import Sentence
 from voice_agent.clock import NS_PER_S, Clock, MonotonicClock
 from voice_agent.errors import VoiceAgentError
+from voice_agent.loop_lag import LoopLag
 
-CALLERS_A_PROCESS = 4
+CALLERS_A_PROCESS = 2  # over WebRTC each takes 10-15 % of a core
 SPREAD_S = 6.0  # the callers' first questions come within this
 GRACE_S = 30.0  # for what has begun when the time is over
 LEFT_S, LEFT_POLL_S = 5.0, 0.5  # an engine's sign of life comes every second
@@ -52,16 +55,21 @@ class Load:
 
 @dataclass
 class Found:
-    """What came of it; `left` is what an engine still held at the end, by its name, None if it is not told."""
+    """What came of it; `left` is what an engine still held at the end, by its name, None if it is not told.
+
+    `late_ms` is the p99 of how late each process's loop was in its last minute.
+    """
 
     turns: list[Turn] = field(default_factory=list[Turn])
     barges: list[Barge] = field(default_factory=list[Barge])
     left: dict[str, int] | None = None
+    late_ms: list[float] = field(default_factory=list[float])
 
     def add(self, other: "Found") -> None:
         """Take in what another process found."""
         self.turns += other.turns
         self.barges += other.barges
+        self.late_ms += other.late_ms
 
 
 def run(load: Load) -> Found:
@@ -98,7 +106,16 @@ def _share(load: Load, numbers: list[int], start_s: float) -> Found:
 
 async def _callers(load: Load, numbers: list[int], start_s: float) -> Found:
     found, clock = Found(), MonotonicClock()
-    await asyncio.gather(*(_caller(load, number, start_s, found, clock) for number in numbers))
+    lag = LoopLag(clock)
+    probe = asyncio.create_task(lag.run())
+    try:
+        await asyncio.gather(*(_caller(load, number, start_s, found, clock) for number in numbers))
+    finally:
+        probe.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await probe
+    if late_ms := lag.summary().get("p99_ms"):
+        found.late_ms.append(late_ms)
     return found
 
 
