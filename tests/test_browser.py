@@ -201,6 +201,7 @@ def test_push_to_talk_hears_only_while_the_key_is_down(
         person.page.check("#choose-talk")
         person.page.keyboard.press("Escape")
         person.page.wait_for_selector("#talk:visible")
+        person.page.wait_for_function("() => document.activeElement.id === 'talk'")
         assert person.page.inner_text("#state") == "Hold to talk"
         person.speak(speech.short)
         assert person.captions() == []
