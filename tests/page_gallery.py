@@ -342,7 +342,8 @@ def main() -> None:
         studio = Studio(Album(arguments.folder), playwright, Speech.make())
         for name in arguments.scenes or SCENES:
             (SCENES | {"readme": readme})[name](studio)
-    studio.album.bind()
+    if studio.album.names:
+        studio.album.bind()
 
 
 if __name__ == "__main__":

@@ -92,12 +92,11 @@ def test_three_turns_are_heard_word_for_word_with_captions_of_both_and_their_lat
         person.page.wait_for_selector("#latency:not([hidden])")
         shown = person.page.inner_text("#latency")
         assert "Median of 3 turns" in shown and "Round trip" in shown
-        at_ear = [pair for pair in zip(shown_ms, person.waited_ms(), strict=True) if pair[0] is not None]
-        assert (
-            at_ear
-        )  # a starved browser loses time of its sound, and the page then tells the server's figures
-        for shown_one, waited_one in at_ear:
-            assert -70 < shown_one - waited_one < 130, at_ear  # what the sound output adds is counted
+        both_ms = list(zip(shown_ms, person.waited_ms(), strict=True))
+        added_ms = [at_ear - waited for at_ear, waited in both_ms if at_ear is not None]
+        # a starved browser loses time of its sound, and the page then tells the server's figures
+        assert added_ms
+        assert all(-70 < one < 130 for one in added_ms), both_ms  # the sound output's delay is counted
         person.page.click("#toggle")
         person.wait("idle", 5_000)
 
@@ -202,6 +201,7 @@ def test_push_to_talk_hears_only_while_the_key_is_down(
         person.page.check("#choose-talk")
         person.page.keyboard.press("Escape")
         person.page.wait_for_selector("#talk:visible")
+        person.page.wait_for_function("() => document.activeElement.id === 'talk'")
         assert person.page.inner_text("#state") == "Hold to talk"
         person.speak(speech.short)
         assert person.captions() == []

@@ -32,7 +32,7 @@ from tests.live_server import LiveServer, live_server
 pytestmark = [pytest.mark.browser, pytest.mark.weights]
 
 BACK_MS = 90_000
-DEVICE = [FAKE_MICROPHONE]
+FLAGS = [FAKE_MICROPHONE, "--host-resolver-rules=MAP agent.test 127.0.0.1"]
 KIND_OF_PATH = """async () => {
   const reports = [...(await window.peers.at(-1).getStats()).values()];
   const pair = reports.find((one) => one.type === 'candidate-pair' && one.nominated && one.state === 'succeeded');
@@ -59,7 +59,15 @@ def playwright() -> Generator[Playwright]:
 
 @pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Generator[Browser]:
-    running = launch(playwright, *DEVICE)
+    running = launch(playwright, *FLAGS)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def deaf(playwright: Playwright) -> Generator[Browser]:
+    """A browser on a machine without sound devices."""
+    running = launch(playwright)
     yield running
     running.close()
 
@@ -92,27 +100,24 @@ def test_a_denied_microphone_says_what_to_do(server: LiveServer, browser: Browse
         context.close()
 
 
-def test_a_machine_without_a_microphone_says_so(server: LiveServer, playwright: Playwright) -> None:
-    browser = launch(playwright)
+def test_a_machine_without_a_microphone_says_so(server: LiveServer, deaf: Browser) -> None:
+    context = deaf.new_context(permissions=["microphone"])
     try:
-        person = person_at(browser.new_context(permissions=["microphone"]), server.url, own_microphone=True)
+        person = person_at(context, server.url, own_microphone=True)
         person.page.click("#toggle")
         assert "No microphone" in person.message()
         assert not person.problems
     finally:
-        browser.close()
+        context.close()
 
 
-def test_a_page_over_plain_http_from_elsewhere_says_why(server: LiveServer, playwright: Playwright) -> None:
-    browser = launch(playwright, "--host-resolver-rules=MAP agent.test 127.0.0.1", *DEVICE)
-    try:
-        page = browser.new_page()
-        page.goto(server.url.replace("127.0.0.1", "agent.test"))
-        page.click("#toggle")
-        page.wait_for_selector("#message:not([hidden])")
-        assert "https" in page.inner_text("#message")
-    finally:
-        browser.close()
+def test_a_page_over_plain_http_from_elsewhere_says_why(server: LiveServer, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(server.url.replace("127.0.0.1", "agent.test"))
+    page.click("#toggle")
+    page.wait_for_selector("#message:not([hidden])")
+    assert "https" in page.inner_text("#message")
+    page.context.close()
 
 
 def test_a_microphone_that_is_lost_leaves_the_call_up_for_typing_and_comes_back(
@@ -347,12 +352,12 @@ def test_a_call_gets_through_by_a_relay_alone(browser: Browser, tmp_path: Path) 
 
 
 def test_a_call_gets_through_with_candidates_that_are_only_mdns_names(
-    server: LiveServer, playwright: Playwright
+    server: LiveServer, deaf: Browser
 ) -> None:
     """What a page has that was never allowed the microphone: Chromium hides the addresses."""
-    browser = launch(playwright)
+    context = deaf.new_context()
     try:
-        person = person_at(browser.new_context(), server.url)
+        person = person_at(context, server.url)
         person.start()
         offer = person.page.evaluate("window.peers.at(-1).localDescription.sdp")
         candidates = [
@@ -362,4 +367,4 @@ def test_a_call_gets_through_with_candidates_that_are_only_mdns_names(
         ask(person, "When does it open?", ANSWERS[0])
         assert not person.problems
     finally:
-        browser.close()
+        context.close()

@@ -24,7 +24,9 @@ const conversation = new Conversation({
   ever: localStorage,
   onChange: changed,
 });
-new SettingsView(conversation);
+new SettingsView(conversation).dialog.addEventListener("close", () => {
+  if (conversation.model.pushToTalk && isLive(conversation.model)) view.talk.focus(); // the space bar is for talking now
+});
 let isStale = false;
 
 /** Show what changed, once for all changes of one step. */
@@ -97,15 +99,18 @@ function download() {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+/** @type {Element|null} */
+let clicked = null; // has the focus for that, and nobody means it any more
+
 /**
- * Whether a key belongs to something else: a field, the open dialog, a button that was reached by keyboard. One that was
- * only clicked has the focus too, and nobody means it any more.
+ * Whether a key belongs to something else: a field, the open dialog, a button that was reached by keyboard.
  * @param {KeyboardEvent} event
  * @returns {boolean}
  */
 function isTaken({ target }) {
   if (!(target instanceof Element) || target === view.talk) return false;
-  return target.closest("input, select, summary, dialog, button:focus-visible") !== null;
+  const taker = target.closest("input, select, summary, dialog, button");
+  return taker !== null && taker !== clicked;
 }
 
 view.toggle.addEventListener("click", toggle);
@@ -139,7 +144,11 @@ view.talk.addEventListener("pointerdown", (event) => {
 for (const name of ["pointerup", "pointercancel", "blur"]) view.talk.addEventListener(name, () => conversation.talk(false));
 view.talk.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press is no wish for a menu
 
+addEventListener("pointerdown", ({ target }) => {
+  clicked = target instanceof Element ? target.closest("button") : null;
+});
 addEventListener("keydown", (event) => {
+  if (event.key === "Tab") clicked = null;
   if (event.key === "Escape" && !document.querySelector("dialog[open]")) conversation.interrupt();
   const isTalkKey = event.key === " " && conversation.model.pushToTalk && isLive(conversation.model);
   if (!isTalkKey || isTaken(event)) return;
