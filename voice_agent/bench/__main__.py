@@ -15,7 +15,7 @@ USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,m
   handover
           a step's hidden rows from one process to the other: queue, shared memory, CUDA IPC; needs no server
   pcm     sound from the speech engine to the server: in the message, or through shared memory; needs no server
-  media   what a WebRTC or WebSocket session costs the server's CPU, and how many one core carries; starts its own server
+  media   what a session costs the CPU by WebRTC and WebSocket, and how many a core carries; starts its own server
   lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server
   crash   what a killed engine costs its own replies and the engine beside it; a profile's models, no server
   thinker what our engine path adds to vLLM called bare; needs a GPU and vLLM, no weights, no server"""

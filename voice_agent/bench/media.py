@@ -19,9 +19,10 @@ from typing import Any
 
 import httpx
 
-from voice_agent.bench.callers_process import Calls, CallersProcess, Count, Transport, callers_process
+from voice_agent.bench.callers_process import CallersProcess, Calls, Count, Transport, callers_process
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.own_server import OwnServer, Spent, own_server
+from voice_agent.bench.prepared import Counts
 from voice_agent.bench.questions import QUESTIONS
 from voice_agent.bench.spoken import Voice, cache_folder
 from voice_agent.errors import VoiceAgentError
@@ -58,10 +59,7 @@ class Point:
     sessions: int
     seconds: float
     spent: Spent
-    answers: int
-    given_up: int
-    received: int  # sound packets or deltas at the callers
-    checked: int
+    counts: Counts  # what came at the callers
     pace: dict[str, float]  # frames by the server's pacer: p50_ms, p99_ms, max_ms late, n
 
     @property
@@ -72,11 +70,16 @@ class Point:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; 0 if every session talked, 2 if nothing could be measured."""
-    parser = argparse.ArgumentParser(prog="voice-agent bench media", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="voice-agent bench media", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--sessions", type=int, default=8, help="of each kind, for the cost of one")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each kind is measured")
     parser.add_argument(
-        "--ramp", type=_steps, default=(20, 30, 40, 50, 60), help="talking sessions on one core, e.g. 20,40; 0: none"
+        "--ramp",
+        type=_steps,
+        default=(20, 30, 40, 50, 60),
+        help="talking sessions on one core, e.g. 20,40; 0: none",
     )
     parser.add_argument("--ramp-seconds", type=float, default=10.0, help="how long each step is measured")
     parser.add_argument("--json", type=Path, help="write the results here")
@@ -98,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     print("\n".join(table(nothing, points, ramp)))
     if options.json:
         options.json.write_text(json.dumps(_report(nothing, points, ramp), indent=1), encoding="utf-8")
-    return 0 if all(point.answers for point in points if point.talks) else 1
+    return 0 if all(point.counts.answers for point in points if point.talks) else 1
 
 
 class _Bench:
@@ -146,9 +149,7 @@ class _Bench:
         spent, lasted_s = self._server.spent().since(before), time.monotonic() - began_s
         counts = self._callers.tell(Count())
         pace = httpx.get(f"{self._server.url}/operator/pace?seconds={lasted_s}", trust_env=False).json()
-        return Point(
-            transport, talks, sessions, lasted_s, spent, counts.answers, counts.given_up, counts.received, counts.checked, pace
-        )
+        return Point(transport, talks, sessions, lasted_s, spent, counts, pace)
 
 
 def table(nothing: Spent, points: Sequence[Point], ramp: Sequence[Point]) -> list[str]:
@@ -161,16 +162,16 @@ def table(nothing: Spent, points: Sequence[Point], ramp: Sequence[Point]) -> lis
     for point in points:
         server_ms, engines_ms = each_ms(point, nothing)
         name = f"{point.transport}, {'talking' if point.talks else 'idle'}"
-        frames = point.received / point.seconds / point.sessions
+        frames = point.counts.received / point.seconds / point.sessions
         lines.append(
-            f"{name:24}{server_ms:12.2f}{engines_ms:14.2f}{1000 / server_ms:8.0f}{point.answers:9}{frames:10.1f}"
+            f"{name:24}{server_ms:12.2f}{engines_ms:14.2f}{1000 / server_ms:8.0f}{point.counts.answers:9}{frames:10.1f}"
         )
     if ramp:
         lines.append(
             f"{'talking on one core':24}{'core used':>12}{'p50 late':>10}{'p99 late':>10}{'max':>8}{'frames/s':>10}"
         )
     for point in ramp:
-        pace, frames = point.pace, point.received / point.seconds / point.sessions
+        pace, frames = point.pace, point.counts.received / point.seconds / point.sessions
         lines.append(
             f"{point.sessions:<24}{100 * point.spent.server_s / point.seconds:10.0f} %{pace.get('p50_ms', 0):7.2f} ms"
             f"{pace.get('p99_ms', 0):7.2f} ms{pace.get('max_ms', 0):8.1f}{frames:10.1f}"

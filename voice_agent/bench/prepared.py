@@ -43,7 +43,7 @@ class Counts:
 
 
 class Talk:
-    """Which piece is due: the room's noise, or the question until it is said. It first asks at `asks_ns`, None: never."""
+    """Which piece is due: the room's noise, or the question until it is said. First asks at `asks_ns`; None: never."""
 
     def __init__(self, spoken: Spoken, number: int, counts: Counts, asks_ns: int | None) -> None:
         self._spoken = spoken
