@@ -215,6 +215,8 @@ class Pacer:
             now_ns = self._clock.now_ns()
             if due_ns < now_ns - BEHIND_MS * NS_PER_MS:
                 due_ns = float(now_ns)
+            caller = self.callers[turn]
             if due_ns > now_ns:
                 await self._clock.sleep_until(int(due_ns))
-            self.callers[turn].send_next(int(due_ns))
+            if caller in self.callers:  # all may have been hung up meanwhile
+                caller.send_next(int(due_ns))
