@@ -105,20 +105,22 @@ class _Callers:
     @asynccontextmanager
     async def pacing(self) -> AsyncGenerator[None]:
         """Send for whoever has called; all are hung up in the end."""
-        task = asyncio.create_task(self._pacer.run())
+        self._pacing = asyncio.create_task(self._pacer.run())
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            self._pacing.cancel()
+            await asyncio.gather(self._pacing, return_exceptions=True)
             await self._hang_up()
 
     async def obey(self, order: Order) -> Counts:
-        """Do it; the counts begin anew."""
+        """Do it; the counts begin anew. Raises VoiceAgentError if nobody sends any more."""
         if isinstance(order, Calls):
             await self._call(order)
+        if self._pacing.done():
+            raise VoiceAgentError(f"the callers stopped sending: {self._pacing.exception()!r}")
         found = replace(self._counts)
-        self._counts.received = self._counts.checked = self._counts.answers = self._counts.given_up = 0
+        self._counts.clear()
         return found
 
     async def _call(self, order: Calls) -> None:

@@ -19,15 +19,17 @@ from typing import Any
 
 import httpx
 
+from voice_agent.audio import FRAME_MS
 from voice_agent.bench.callers_process import CallersProcess, Calls, Count, Transport, callers_process
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.own_server import OwnServer, Spent, own_server
-from voice_agent.bench.prepared import Counts
+from voice_agent.bench.prepared import APPEND_MS, Counts
 from voice_agent.bench.questions import QUESTIONS
 from voice_agent.bench.spoken import Voice, cache_folder
 from voice_agent.errors import VoiceAgentError
 from voice_agent.models.store import Store
 
+ENOUGH = 0.95  # of what is due in each direction; below it the callers or the network were measured
 BOUND_MS = 10.0  # half a frame: what every listener's jitter buffer takes without growing
 SETTLE_S = 3.0  # handshakes and greetings are not what a session costs
 TALK_SETTLE_S = 8.0  # until all have begun to talk
@@ -63,13 +65,27 @@ class Point:
     pace: dict[str, float]  # frames by the server's pacer: p50_ms, p99_ms, max_ms late, n
 
     @property
+    def faults(self) -> list[str]:
+        """Why this is no measurement of what it is called; empty if it is one."""
+        due = self.seconds * self.sessions * 1000
+        interval_ms = FRAME_MS if self.transport == "webrtc" else APPEND_MS
+        found: list[str] = []
+        if self.counts.sent * interval_ms < ENOUGH * due:
+            found.append("the callers sent too little")
+        if self.transport == "webrtc" and self.counts.received_ms < ENOUGH * due and not self.slipped:
+            found.append("too little came back")
+        if self.talks and not self.counts.answers:
+            found.append("nobody was answered")
+        return found
+
+    @property
     def slipped(self) -> bool:
         """Whether frames left too late."""
         return self.pace.get("p99_ms", 0.0) > BOUND_MS
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print; 0 if every session talked, 2 if nothing could be measured."""
+    """Measure and print; 1 if a row is not what it is called (it says why), 2 if nothing could be measured."""
     parser = argparse.ArgumentParser(
         prog="voice-agent bench media", description=(__doc__ or "").split("\n")[0]
     )
@@ -101,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     print("\n".join(table(nothing, points, ramp)))
     if options.json:
         options.json.write_text(json.dumps(_report(nothing, points, ramp), indent=1), encoding="utf-8")
-    return 0 if all(point.counts.answers for point in points if point.talks) else 1
+    return 1 if any(point.faults for point in (*points, *ramp)) else 0
 
 
 class _Bench:
@@ -157,29 +173,40 @@ def table(nothing: Spent, points: Sequence[Point], ramp: Sequence[Point]) -> lis
     lines = [
         f"without calls: {1000 * nothing.server_s:.1f} ms/s of CPU in the server's process, "
         f"{1000 * nothing.engines_s:.1f} in its engines",
-        f"{'a session':24}{'server ms/s':>12}{'engines ms/s':>14}{'a core':>8}{'answers':>9}{'frames/s':>10}",
+        f"{'a session':24}{'server ms/s':>12}{'engines ms/s':>14}{'a core':>8}{'answers':>9}{'sound':>7}",
     ]
     for point in points:
         server_ms, engines_ms = each_ms(point, nothing)
         name = f"{point.transport}, {'talking' if point.talks else 'idle'}"
-        frames = point.counts.received / point.seconds / point.sessions
         lines.append(
-            f"{name:24}{server_ms:12.2f}{engines_ms:14.2f}{1000 / server_ms:8.0f}{point.counts.answers:9}{frames:10.1f}"
+            f"{name:24}{server_ms:12.2f}{engines_ms:14.2f}{1000 / server_ms:8.0f}{point.counts.answers:9}"
+            f"{_sound(point):7.2f}{_doubts(point)}"
         )
     if ramp:
         lines.append(
-            f"{'talking on one core':24}{'core used':>12}{'p50 late':>10}{'p99 late':>10}{'max':>8}{'frames/s':>10}"
+            f"{'talking on one core':24}{'core used':>12}{'p50 late':>10}{'p99 late':>10}{'max':>8}"
+            f"{'answers':>9}{'sound':>7}"
         )
     for point in ramp:
-        pace, frames = point.pace, point.counts.received / point.seconds / point.sessions
+        pace = point.pace
         lines.append(
             f"{point.sessions:<24}{100 * point.spent.server_s / point.seconds:10.0f} %{pace.get('p50_ms', 0):7.2f} ms"
-            f"{pace.get('p99_ms', 0):7.2f} ms{pace.get('max_ms', 0):8.1f}{frames:10.1f}"
+            f"{pace.get('p99_ms', 0):7.2f} ms{pace.get('max_ms', 0):8.1f}"
+            f"{point.counts.answers:9}{_sound(point):7.2f}{_doubts(point)}"
         )
     if ramp:
         kept = max((point.sessions for point in ramp if not point.slipped), default=0)
         lines.append(f"pace kept (p99 at most {BOUND_MS:g} ms late) with {kept} talking sessions")
     return lines
+
+
+def _sound(point: Point) -> float:
+    """Seconds of sound that a session got in a second: 1 by WebRTC; by WebSocket only while it is answered."""
+    return point.counts.received_ms / 1000 / point.seconds / point.sessions
+
+
+def _doubts(point: Point) -> str:
+    return "  NOT VALID: " + ", ".join(point.faults) if point.faults else ""
 
 
 def each_ms(point: Point, nothing: Spent) -> tuple[float, float]:

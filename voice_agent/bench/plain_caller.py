@@ -125,8 +125,9 @@ class PlainCaller:
     def _received(self, data: bytes) -> None:
         if is_rtcp(data):
             return
-        self._counts.received += 1
-        if self._counts.received % CHECKED == 0 and len(self._unprotect(data)) > 12:
+        self._counts.packets += 1
+        self._counts.received_ms += FRAME_MS
+        if self._counts.packets % CHECKED == 0 and len(self._unprotect(data)) > 12:
             self._counts.checked += 1
 
     def _event(self, message: str | bytes) -> None:
@@ -187,10 +188,10 @@ class PlainSocket:
 
     def _event(self, message: str) -> None:
         if '"response.output_audio.delta"' in message:
-            self._counts.received += 1
             sound = base64.b64decode(json.loads(message)["delta"])
             begins_ns = max(self._plays_until_ns, self._clock.now_ns())
             self._plays_until_ns = begins_ns + len(sound) // 2 * NS_PER_S // WIRE_RATE_HZ
+            self._counts.received_ms += len(sound) / 2 * 1000 / WIRE_RATE_HZ
         elif '"response.done"' in message:
             self._done = True
 

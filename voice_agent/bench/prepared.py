@@ -36,10 +36,17 @@ class Spoken:
 class Counts:
     """Of all callers of a process since they were last looked at."""
 
-    received: int = 0  # packets with sound, or deltas
+    sent: int = 0  # packets, or appends
+    received_ms: float = 0.0  # of sound
+    packets: int = 0  # with sound
     checked: int = 0  # packets that were decrypted and were right
     answers: int = 0  # heard to their end
     given_up: int = 0
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.sent = self.packets = self.checked = self.answers = self.given_up = 0
+        self.received_ms = 0.0
 
 
 class Talk:
@@ -62,6 +69,7 @@ class Talk:
 
     def next(self, now_ns: int) -> bytes:
         """The piece that is due."""
+        self._counts.sent += 1
         if self._waits_until_ns is not None and now_ns > self._waits_until_ns:
             self._waits_until_ns = None
             self._counts.given_up += 1
