@@ -106,8 +106,16 @@ def test_a_session_costs_what_the_calls_added() -> None:
 
 
 def test_the_table_tells_how_many_a_core_carried() -> None:
-    late = replace(TALKING, sessions=8, pace={"p50_ms": 2.0, "p99_ms": 12.0, "max_ms": 40.0})
-    assert table(NOTHING, [TALKING], [TALKING, late])[-1].endswith("with 4 talking sessions")
+    pace = {"p50_ms": 2.0, "p99_ms": 12.0, "max_ms": 40.0}
+    late = replace(TALKING, sessions=8, pace=pace)
+    lines = table(NOTHING, [TALKING], [TALKING, late])
+    assert lines[-1].endswith("with 4 talking sessions")
+    assert not any("NOT VALID" in line for line in lines)
+
+
+def test_a_cost_is_not_valid_where_frames_left_late_and_too_few() -> None:
+    starved = replace(TALKING, counts=replace(HEARD, received_ms=50_000), pace={"p99_ms": 90.0})
+    assert starved.slipped and starved.faults == ["too little came back"]
 
 
 @pytest.mark.slow
