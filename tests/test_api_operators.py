@@ -38,7 +38,7 @@ class AnEngine:
 def client(engine: AnEngine, page: Path, operator_keys: Sequence[str] = ("boss",)) -> httpx.AsyncClient:
     (page / "index.html").write_text("<!doctype html>")
     parts = AppParts(
-        routes=create_operator_routes({"speech": engine}, lambda seconds: {"p99_ms": seconds}),
+        routes=create_operator_routes({"speech": engine}, {"loop_lag": lambda seconds: {"p99_ms": seconds}}),
         readiness=list,
         model_name="voice-agent",
         access=Access(["talker"]),

@@ -35,7 +35,7 @@ from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.resume import Resumables
 from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_routes
-from voice_agent.audio import AudioOutput
+from voice_agent.audio import FRAME_MS, AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
@@ -43,6 +43,7 @@ from voice_agent.engines import Engines, cascade_of, running_engines, start_engi
 from voice_agent.errors import BusyError, ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
 from voice_agent.http_surface import create_request_routes, voices_of
+from voice_agent.lateness import KEPT_S, Lateness
 from voice_agent.listening import Ears
 from voice_agent.loop_lag import LoopLag
 from voice_agent.media.echo import EchoCanceller, PlayedSound
@@ -55,6 +56,8 @@ from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.socket_call import SocketCall, SocketMedia
 
 logger = logging.getLogger(__name__)
+
+PACED_CALLS = 64  # so many calls' frames of the last minute are kept, 3 MB; of more calls it is less than a minute
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Agent:
         self._engines = engines
         self._ears = ears
         self._clock = clock
+        self.pace = Lateness(clock, PACED_CALLS * KEPT_S * 1000 // FRAME_MS)
         self._cascade = cascade_of(engines, config, clock)
         self._voices = voices_of(config, engines)
         # relaying is the client's side only: a server that can be reached needs no TURN for itself
@@ -118,7 +122,7 @@ class Agent:
         protocol = self._protocol(request.call_id, self._config.server.served_model_name, transport)
         settings = self._settings(protocol, request)
         limits = PeerLimits(connect_ms=round(1000 * self._config.session.connect_timeout_s))
-        peer = Peer(self._stun, self._clock, limits=limits)
+        peer = Peer(self._stun, self._clock, limits=limits, pace=self.pace)
         try:
             answer = await peer.answer(request.offer_sdp)
         except BaseException:
@@ -263,7 +267,7 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             registry = CallRegistry(agent.create_call, seats, clock, limits)
             lag = LoopLag(clock)
             parts = app_parts(config, agent, registry, clock)
-            app = create_app(replace(parts, routes=[*parts.routes, *operator_routes(config, engines, lag)]))
+            app = create_app(replace(parts, routes=[*parts.routes, *operator_routes(config, agent, engines, lag)]))
             server = uvicorn.Server(_uvicorn_config(config, app))
             async with _measured(lag):
                 await _run(config, engines, registry, server, listening, tell)
@@ -299,12 +303,12 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
     )
 
 
-def operator_routes(config: Config, engines: Engines, lag: LoopLag) -> list[BaseRoute]:
+def operator_routes(config: Config, agent: Agent, engines: Engines, lag: LoopLag) -> list[BaseRoute]:
     """What operators may do; nothing where clients have keys and operators none: a client is no operator."""
     if config.server.api_keys and not config.server.operator_keys:
         return []
     processes = {"thinker": engines.thinker_process, "speech": engines.speech_process}
-    return create_operator_routes(processes, lag.summary)
+    return create_operator_routes(processes, {"loop_lag": lag.summary, "pace": agent.pace.summary})
 
 
 @asynccontextmanager

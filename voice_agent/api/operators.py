@@ -1,4 +1,4 @@
-"""What operators may do while the server runs: see the engines, restart or stop one, see how late the event loop is.
+"""What operators may do while the server runs: see the engines, restart or stop one, see how late things are.
 
 Under /operator/, behind keys of its own (`server.operator_keys`): a key to talk is no key to stop an engine. It knows
 an engine only as something that can be told so.
@@ -54,9 +54,9 @@ class Operated(Protocol):
 
 
 def create_operator_routes(
-    engines: Mapping[str, Operated], loop_lag: Callable[[float], Mapping[str, float]]
+    engines: Mapping[str, Operated], lateness: Mapping[str, Callable[[float], Mapping[str, float]]]
 ) -> list[BaseRoute]:
-    """GET /operator/engines, POST /operator/engines/{name}/{restart,stop}, GET /operator/loop_lag."""
+    """GET /operator/engines, POST /operator/engines/{name}/{restart,stop}, GET /operator/{what is late}."""
 
     async def seen(request: Request) -> Response:
         return JSONResponse({"engines": [_seen(*item) for item in engines.items()]}, headers=NO_STORE)
@@ -71,17 +71,18 @@ def create_operator_routes(
         (engine.restart if word == "restart" else engine.stop)()
         return JSONResponse(_seen(name, engine), 202, NO_STORE)
 
-    async def lag(request: Request) -> Response:
+    async def late(request: Request) -> Response:
+        summary = lateness[request.url.path.removeprefix(PREFIX)]
         try:
             seconds = float(request.query_params.get("seconds", "60"))
         except ValueError:
             raise HTTPException(400, "seconds should be a number.") from None
-        return JSONResponse(dict(loop_lag(seconds)), headers=NO_STORE)
+        return JSONResponse(dict(summary(seconds)), headers=NO_STORE)
 
     return [
         Route("/operator/engines", seen),
         Route("/operator/engines/{name}/{order}", order, methods=["POST"]),
-        Route("/operator/loop_lag", lag),
+        *(Route(PREFIX + name, late) for name in lateness),
     ]
 
 

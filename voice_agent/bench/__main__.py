@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,lag,crash,thinker} [options]
+USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,media,lag,crash,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses
@@ -15,6 +15,7 @@ USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,l
   handover
           a step's hidden rows from one process to the other: queue, shared memory, CUDA IPC; needs no server
   pcm     sound from the speech engine to the server: in the message, or through shared memory; needs no server
+  media   what a session costs the CPU by WebRTC and WebSocket, and how many a core carries; starts its own server
   lag     how late the server's event loop is while 8 callers talk, against a bare loop; starts its own server
   crash   what a killed engine costs its own replies and the engine beside it; a profile's models, no server
   thinker what our engine path adds to vLLM called bare; needs a GPU and vLLM, no weights, no server"""
@@ -46,6 +47,10 @@ def main(argv: Sequence[str]) -> int:
         from voice_agent.bench.pcm import main as pcm
 
         return pcm(argv[1:])
+    if argv[:1] == ["media"]:
+        from voice_agent.bench.media import main as media
+
+        return media(argv[1:])
     if argv[:1] == ["lag"]:
         from voice_agent.bench.lag import main as lag
 

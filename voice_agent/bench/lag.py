@@ -1,29 +1,28 @@
 """`voice-agent bench lag`: how late the server's event loop is while people talk, against a bare loop in the same run.
 
 Starts a server of its own (scripted engines, so that no model takes the machine), calls it over WebRTC with as many
-callers as asked for, who question it and hear its answers, and in another process runs a loop that does nothing but
-probe. Both probes are `loop_lag.LoopLag`; what they differ by is the server's own doing.
+callers as asked for, who question it and hear its answers (plain_caller, in a process of their own), and in a third
+process runs a loop that does nothing but probe. Both probes are `loop_lag.LoopLag`; what they differ by is the server's
+own doing. Measured is from when all have begun to talk; what the loop was late by while they connected is a row apart.
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
-import re
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from voice_agent.audio import Samples
-from voice_agent.bench.caller import Caller, Stamped
+from voice_agent.bench.callers_process import CallersProcess, Calls, Count, callers_process
+from voice_agent.bench.machine import commit, machine
+from voice_agent.bench.own_server import own_server
 from voice_agent.bench.questions import QUESTIONS
 from voice_agent.bench.spoken import Voice, cache_folder
 from voice_agent.clock import MonotonicClock
@@ -32,8 +31,7 @@ from voice_agent.loop_lag import LoopLag
 from voice_agent.models.store import Store
 
 GOAL_MS = 10.0
-START_S = 120.0
-ANSWER_S = 30.0
+SETTLE_S = 8.0  # until all have begun to talk
 TOML = """
 profile = "scripted"
 [session]
@@ -56,9 +54,13 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # our server ends with us
     try:
-        asking = [Voice(Store(cache_folder())).sound(text) for text in QUESTIONS[:4]]
-        with _server(options.sessions) as url, _bare_loop(options.seconds) as bare:
-            found = asyncio.run(_measure(url, asking, bare, options))
+        questions = [Voice(Store(cache_folder())).sound(text) for text in QUESTIONS[:4]]
+        with (
+            own_server(TOML.format(sessions=options.sessions)) as server,
+            callers_process(server.url, questions) as callers,
+            _bare_loop(options.seconds) as bare,
+        ):
+            found = _measure(server.url, callers, bare, options)
     except (VoiceAgentError, httpx.HTTPError) as error:
         print(f"voice-agent: {error}", file=sys.stderr)
         return 2
@@ -66,102 +68,45 @@ def main(argv: Sequence[str]) -> int:
     print(
         f"{options.sessions} sessions, {options.seconds:g} s, {found['replies']} replies heard to their end"
     )
-    for name in ("server", "bare"):
+    for name in ("connecting", "server", "bare"):
         row = found[name]
         print(
-            f"{name:8} p50 {row['p50_ms']:8.2f}   p99 {row['p99_ms']:8.2f}   max {row['max_ms']:8.2f} ms late"
+            f"{name:10} p50 {row['p50_ms']:8.2f}   p99 {row['p99_ms']:8.2f}   max {row['max_ms']:8.2f} ms late"
         )
     print(f"p99 above the bare loop's: {above_ms:.2f} ms (goal {GOAL_MS:g})")
     if options.json:
-        options.json.write_text(json.dumps({"command": sys.argv, **found}, indent=1), encoding="utf-8")
+        about = {"command": sys.argv, "commit": commit(), "machine": machine()}
+        options.json.write_text(json.dumps({**about, **found}, indent=1), encoding="utf-8")
+    if 20 * found["sent"] < 950 * options.sessions * options.seconds or not found["replies"]:
+        print(
+            "voice-agent: the callers sent too little, or nobody was answered: no measurement",
+            file=sys.stderr,
+        )
+        return 2
     return 0 if above_ms <= GOAL_MS else 1
 
 
-async def _measure(url: str, asking: list[Samples], bare: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """All callers connected and talking, then both probes over the same seconds."""
-    clock = MonotonicClock()
-    replies: list[str] = []
-    async with _calls(url, options.sessions, clock) as callers:
-        talking = [
-            asyncio.create_task(_talk(caller, asking[number % len(asking)], replies))
-            for number, caller in enumerate(callers)
-        ]
-        try:
-            await asyncio.sleep(5)  # everybody's first question is on its way
-            replies.clear()
-            bare.send("begin")
-            await asyncio.sleep(options.seconds)
-            async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
-                server = (await http.get(f"/operator/loop_lag?seconds={options.seconds}")).json()
-            bare.send("end")
-            found = await asyncio.to_thread(bare.recv)
-        finally:
-            for task in talking:
-                task.cancel()
-            ended = await asyncio.gather(*talking, return_exceptions=True)
-    failed = [error for error in ended if isinstance(error, Exception)]
-    return {"server": server, "bare": found, "replies": len(replies), "failed_callers": len(failed)}
+def _measure(url: str, callers: CallersProcess, bare: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """All callers connected and talking, then both probes over the same seconds; call set-up is told apart."""
+    began_s = time.monotonic()
+    callers.tell(Calls(options.sessions, "webrtc", talks=True))
+    connecting = _lag_of(url, time.monotonic() - began_s)
+    time.sleep(SETTLE_S)
+    callers.tell(Count())
+    bare.send("begin")
+    time.sleep(options.seconds)
+    server = _lag_of(url, options.seconds)
+    bare.send("end")
+    found = bare.recv()
+    counts = callers.tell(Count())
+    callers.tell(Calls(0))
+    about = {"replies": counts.answers, "given_up": counts.given_up, "sent": counts.sent}
+    return {"server": server, "bare": found, "connecting": connecting, **about}
 
 
-async def _talk(caller: Caller, question: Samples, replies: list[str]) -> None:
-    """Ask, hear the answer to its end, and again."""
-    while True:
-        known = len(caller.events)
-        await caller.say(question)
-
-        def stopped(_: Stamped, known: int = known) -> bool:
-            return any(stamped.kind == "output_audio_buffer.stopped" for stamped in caller.events[known:])
-
-        if await caller.event(stopped, ANSWER_S):
-            replies.append("heard")
-
-
-@asynccontextmanager
-async def _calls(url: str, count: int, clock: MonotonicClock) -> AsyncGenerator[list[Caller]]:
-    callers = [Caller(url, clock) for _ in range(count)]
-    connected: list[Caller] = []
-    try:
-        for caller in callers:
-            connected.append(await caller.__aenter__())
-        yield connected
-    finally:
-        for caller in connected:
-            await caller.__aexit__(None, None, None)
-
-
-@contextmanager
-def _server(sessions: int) -> Generator[str]:
-    """A server of our own on a free port; gives its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "lag.toml"
-        file.write_text(TOML.format(sessions=sessions), encoding="utf-8")
-        command = [sys.executable, "-m", "voice_agent", "serve", "--config", str(file), "--port", "0"]
-        process = subprocess.Popen(
-            [*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            yield _url_of(process)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
-
-
-def _url_of(process: subprocess.Popen[str]) -> str:
-    started_s = time.monotonic()
-    assert process.stdout
-    for line in process.stdout:
-        if found := re.match(r"ready: (\S+)", line):
-            return found[1].replace("localhost", "127.0.0.1")
-        if time.monotonic() - started_s > START_S:
-            break
-    raise VoiceAgentError("the server did not start; its error is above")
+def _lag_of(url: str, seconds: float) -> dict[str, float]:
+    """What the server's own probe saw in the last seconds."""
+    return httpx.get(f"{url}/operator/loop_lag?seconds={seconds}", trust_env=False, timeout=30).json()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from voice_agent.audio import FRAME_MS, PcmChunk, Samples, dbfs
 from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.lateness import Lateness
 from voice_agent.media.echo import PlayedSound
 from voice_agent.media.playout import REMEMBERED_REPLIES, PlayedFrame, PlayoutBuffer
 
@@ -37,17 +38,20 @@ class PacedOutput:
 
     `next_frame` belongs to the track alone. A frame that is late is given at once, so that the pace is kept; after
     a stall of over 200 ms the pace is anchored anew. Everything else may be called at any time, also after `close`.
+    How late each frame was sent goes to `pace`, if one is given: a frame has been sent when the next is asked for.
     """
 
-    def __init__(self, clock: Clock, hooks: PlayoutHooks | None = None) -> None:
+    def __init__(self, clock: Clock, hooks: PlayoutHooks | None = None, pace: Lateness | None = None) -> None:
         self.hooks = hooks or PlayoutHooks()
         self.sound = PlayedSound()  # what left lately, for whoever listens for its echo
         self._clock = clock
+        self._pace = pace
         self._buffer = PlayoutBuffer()
         self._changed = asyncio.Event()
         self._closed = False
         self._start_ns: int | None = None
         self._index = 0
+        self._due_ns: int | None = None  # of the frame that was given last
         self._loud: tuple[str, int] | None = None  # reply and instant of a loud frame that wants a second one
         self._audible_ns: OrderedDict[str, int] = OrderedDict()
         self._waited_for: dict[str, int] = {}  # replies somebody waits for, and how many do
@@ -114,10 +118,13 @@ class PacedOutput:
     async def next_frame(self) -> tuple[int, Samples]:
         """Wait for the next frame's instant; returns its index from the start, and [960] samples."""
         now_ns = self._clock.now_ns()
+        if self._pace and self._due_ns is not None:
+            self._pace.note(self._due_ns, now_ns)
         due_ns = now_ns if self._start_ns is None else self._start_ns + self._index * FRAME_MS * NS_PER_MS
         if self._start_ns is None or now_ns - due_ns > STALL_NS:
             due_ns = now_ns
             self._start_ns = now_ns - self._index * FRAME_MS * NS_PER_MS
+        self._due_ns = due_ns
         await self._clock.sleep_until(due_ns)
         frame = self._buffer.next_frame()
         index, self._index = self._index, self._index + 1

@@ -25,6 +25,7 @@ from voice_agent.audio import MicrophoneFrame
 from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock
 from voice_agent.config import IceServer
 from voice_agent.errors import MediaError, OfferRejected, UnknownCall
+from voice_agent.lateness import Lateness
 from voice_agent.media.aiortc_inside import gather, hand_packets_on_at_once, watch
 from voice_agent.media.channel import LABEL, Channel
 from voice_agent.media.microphone import Microphone
@@ -79,10 +80,11 @@ class Peer:
         clock: Clock | None = None,
         hooks: PlayoutHooks | None = None,
         limits: PeerLimits | None = None,
+        pace: Lateness | None = None,
     ) -> None:
         self._clock: Clock = clock or MonotonicClock()
         self._limits = limits or PeerLimits()
-        self.output = PacedOutput(self._clock, hooks)
+        self.output = PacedOutput(self._clock, hooks, pace)
         self.channel = Channel()
         self._microphone = Microphone(self._clock)
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=_ice_servers(ice_servers)))
