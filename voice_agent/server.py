@@ -57,7 +57,9 @@ from voice_agent.socket_call import SocketCall, SocketMedia
 
 logger = logging.getLogger(__name__)
 
-PACED_CALLS = 64  # so many calls' frames of the last minute are kept, 3 MB; of more calls it is less than a minute
+PACED_CALLS = (
+    64  # so many calls' frames of the last minute are kept, 3 MB; of more calls it is less than a minute
+)
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,9 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             registry = CallRegistry(agent.create_call, seats, clock, limits)
             lag = LoopLag(clock)
             parts = app_parts(config, agent, registry, clock)
-            app = create_app(replace(parts, routes=[*parts.routes, *operator_routes(config, agent, engines, lag)]))
+            app = create_app(
+                replace(parts, routes=[*parts.routes, *operator_routes(config, agent, engines, lag)])
+            )
             server = uvicorn.Server(_uvicorn_config(config, app))
             async with _measured(lag):
                 await _run(config, engines, registry, server, listening, tell)

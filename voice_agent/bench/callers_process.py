@@ -131,7 +131,9 @@ class _Callers:
             while len(self._pacer.callers) < order.count:
                 number = len(self._pacer.callers)
                 asks_ns = first_ns + int(ROUND_S * NS_PER_S * number / order.count)
-                talk = Talk(self._spoken[order.transport], number, self._counts, asks_ns if order.talks else None)
+                talk = Talk(
+                    self._spoken[order.transport], number, self._counts, asks_ns if order.talks else None
+                )
                 caller = self._caller(order.transport, talk)
                 await caller.connect(http)
                 self._pacer.callers.append(caller)

@@ -126,7 +126,10 @@ def _events(samples: Samples) -> list[bytes]:
     size = WIRE_RATE_HZ * APPEND_MS // 1000
     return [
         json.dumps(
-            {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm[at : at + size].tobytes()).decode()}
+            {
+                "type": "input_audio_buffer.append",
+                "audio": base64.b64encode(pcm[at : at + size].tobytes()).decode(),
+            }
         ).encode()
         for at in range(0, len(pcm) // size * size, size)
     ]
