@@ -31,7 +31,9 @@ COMMIT_S = 12.0  # the longest patience, and some
 VERDICT_MS = 3000.0  # after the item's end a reply that still sounds was not stopped by it
 SHORTEST_HOLD_MS = 100.0  # less is a gap between words
 JUST_NOW_MS = 50.0
-REPLY_TOKENS = 60  # a quarter of a minute: small models tell a story for minutes, and what is ignored is waited out
+REPLY_TOKENS = (
+    60  # a quarter of a minute: small models tell a story for minutes, and what is ignored is waited out
+)
 WAIT_FOR_VOICE_S = 4.0
 HOLD_WITHIN_MS = 1500.0  # a hold begins at the latest so long after the item's end
 

@@ -111,7 +111,11 @@ class PlainCaller:
         self._payload_type, self._ssrc = int(opus[1]), sender._ssrc
         self._protect, self._unprotect = dtls._tx_srtp.protect, dtls._rx_srtp.unprotect
         socket, address = pair.protocol.transport, pair.remote_addr
-        self._send = lambda data: socket.sendto(data, address)
+
+        def send(data: bytes) -> None:
+            socket.sendto(data, address)
+
+        self._send = send
         pass_on = connection.data_received
 
         def received(data: bytes, component: int) -> None:
