@@ -213,8 +213,9 @@ class TurnConfig:
         "Speech over a reply, already over, that without words known counts as a sound of listening.", 450
     )
     aside_db: float = setting(
-        "Speech over a reply so much quieter than the user usually is, is somebody else's talk in the room.",
-        9.0,
+        "Speech over a reply so much quieter than the user usually is, is somebody else's talk in the room. Talk at "
+        "-12 dB measures as -8, since only its louder half counts as voice; interruptions measured -3 and more.",
+        7.5,
     )
     settle_ms: int = setting(
         "Silence after a sound of listening before the reply goes on; 'okay, please stop' begins like one.",

@@ -62,7 +62,7 @@ class Evidence:
     @property
     def wordless(self) -> bool:
         """Whether no word of it is known: it may be any sound, or the beginning of a word."""
-        return not self.text and not self.first_words
+        return not self.first_words if self.text is None else not self.text
 
     @property
     def described(self) -> str:
