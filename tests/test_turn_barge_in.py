@@ -50,7 +50,10 @@ def test_more_of_the_quiet_talk_that_was_ignored_holds_nothing(quiet_db: float, 
         (Evidence(300, 200, False, ""), None),  # no words yet: the user may go on
         (Evidence(500, 600, False, ""), Verdict.BACKCHANNEL),
         (Evidence(900, 600, False, ""), Verdict.BACKCHANNEL),  # a laugh, a cough
-        (Evidence(736, 784, False, "", first_words="Off"), Verdict.BACKCHANNEL),  # the whole has no word after all
+        (
+            Evidence(736, 784, False, "", first_words="Off"),
+            Verdict.BACKCHANNEL,
+        ),  # the whole has no word after all
         (Evidence(900, 300, True, None, -12), None),
         (Evidence(900, 600, True, None, -12), Verdict.BACKCHANNEL),
         (Evidence(500, 300, False, "stop that", -12, 250), Verdict.BACKCHANNEL),
