@@ -290,7 +290,7 @@ async def a_client_that_leaves(stage: Stage) -> None:
         await stage.thinker.streaming()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        await stage.thinker.idle(1.5)
+        await stage.thinker.idle(5)
 
 
 async def whole(stage: Stage, stream: bool) -> None:

@@ -105,7 +105,23 @@ function fill(node, caption) {
   if (text === "") parts.push(piece("span", "waiting", "…"));
   if (rest) parts.push(piece(cut ? "s" : "span", "rest", rest));
   if (cut) parts.push(piece("span", "mark", " interrupted"));
-  node.replaceChildren(...parts);
+  if (!rewrite(node, parts)) node.replaceChildren(...parts);
+}
+
+/**
+ * Change the words of pieces that are there already: nothing is added, so nobody is told a corrected caption twice.
+ * @param {HTMLElement} node
+ * @param {HTMLElement[]} parts
+ * @returns {boolean} whether the same pieces were there
+ */
+function rewrite({ children }, parts) {
+  const texts = parts.map((part, i) => (children[i]?.className === part.className ? children[i].firstChild : null));
+  if (children.length !== parts.length || texts.includes(null)) return false;
+  parts.forEach(({ textContent }, i) => {
+    const text = texts[i];
+    if (text && text.nodeValue !== textContent) text.nodeValue = textContent;
+  });
+  return true;
 }
 
 /**
