@@ -99,6 +99,11 @@ async def test_chat_completions(tmp_path: Path) -> None:
         await written_replies(stage)
         await tools_whole_and_streamed(stage)
         await refusals(stage)
+
+
+@pytest.mark.slow  # its 5 s were too short twice on busy cores; it passes on quiet ones
+async def test_a_client_that_leaves_stops_the_thinker(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
         await a_client_that_leaves(stage)
 
 
