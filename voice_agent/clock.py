@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -99,6 +99,17 @@ async def within(clock: Clock, instant_ns: int, work: Awaitable[T]) -> T:
         for future in (task, limit):
             future.cancel()
         await asyncio.gather(task, limit, return_exceptions=True)
+
+
+async def until_first(*work: Awaitable[Any]) -> None:
+    """Return when the first of these has ended, however it did; the others are cancelled and waited for."""
+    parts = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
 
 
 class Change:

@@ -6,7 +6,6 @@ the client's own events were taken, so that it sends the others again; then ever
 once. Whoever hangs up (close code 1000) is gone at once. Knows no session and no HTTP.
 """
 
-import asyncio
 import hashlib
 import json
 import secrets
@@ -14,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from voice_agent.clock import NS_PER_S, Change, Clock
+from voice_agent.clock import NS_PER_S, Change, Clock, until_first
 from voice_agent.errors import RemoteProtocolError
 
 KEPT_CHARS = 16 * 1024 * 1024  # of frames: four minutes of sound
@@ -98,7 +97,7 @@ class KeptChannel:
                 self._taken = self._place_behind(after)
                 await socket.send(self._resumed_frame(after))
             self._change.announce()
-            await self._until_first(self._read(socket), self._write(socket), self._replaced(socket))
+            await until_first(self._read(socket), self._write(socket), self._replaced(socket))
         finally:
             if self._socket is socket:
                 self._socket, self._lost_ns = None, self._clock.now_ns()
@@ -167,15 +166,6 @@ class KeptChannel:
     async def _replaced(self, socket: Socket) -> None:
         while self._socket is socket:
             await self._change.wait(self._clock)
-
-    async def _until_first(self, *parts: Any) -> None:
-        tasks = [asyncio.ensure_future(part) for part in parts]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _end_all(self) -> None:
         self.over = True

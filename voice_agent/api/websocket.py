@@ -8,7 +8,7 @@ Source: OpenAI Realtime reference; RFC 6455.
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,6 +22,7 @@ from voice_agent.api.resume import KeptChannel, Resumables
 from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.api.wire_beta import Beta
 from voice_agent.api.wire_session import ALIAS
+from voice_agent.clock import until_first
 from voice_agent.errors import RemoteProtocolError, VoiceAgentError
 
 PATH = "/v1/realtime"
@@ -237,13 +238,7 @@ class _Endpoint:
         self, call: LiveCall, kept: KeptChannel, channel: SocketChannel, after: str | None
     ) -> None:
         """Until the connection, the call or this socket's turn ends."""
-        parts = [asyncio.ensure_future(kept.carry(channel, after)), asyncio.ensure_future(call.wait_closed())]
-        try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+        await until_first(kept.carry(channel, after), call.wait_closed())
         if call.end_reason:
             await channel.close(*_closing(call))
         else:
@@ -253,18 +248,12 @@ class _Endpoint:
         """A line beside the call's own: it ends with the call, and ends nothing."""
         await channel.accept()
         beside = BesideChannel(channel)
-        parts: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(call.switchboard.join(Line(beside, dialect))),
-            asyncio.ensure_future(beside.write()),
-            asyncio.ensure_future(beside.overrun.wait()),
-            asyncio.ensure_future(call.wait_closed()),
-        ]
-        try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+        await until_first(
+            call.switchboard.join(Line(beside, dialect)),
+            beside.write(),
+            beside.overrun.wait(),
+            call.wait_closed(),
+        )
         if beside.overrun.is_set():
             await channel.close(TRY_AGAIN_LATER, "The client does not read.")
         else:

@@ -5,13 +5,12 @@ what a flush drops was never sent. It tells whoever waits what became of a reply
 `PlayoutBuffer`'s business; Opus and RTP are the track's.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from voice_agent.audio import FRAME_MS, PcmChunk, Samples, dbfs
-from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.clock import NS_PER_MS, Change, Clock
 from voice_agent.lateness import Lateness
 from voice_agent.media.echo import PlayedSound
 from voice_agent.media.playout import REMEMBERED_REPLIES, PlayedFrame, PlayoutBuffer
@@ -47,7 +46,7 @@ class PacedOutput:
         self._clock = clock
         self._pace = pace
         self._buffer = PlayoutBuffer()
-        self._changed = asyncio.Event()
+        self._change = Change()
         self._closed = False
         self._start_ns: int | None = None
         self._index = 0
@@ -64,14 +63,14 @@ class PacedOutput:
     async def write(self, reply_id: str, pcm: PcmChunk) -> None:
         """Queue sound; waits while more than 8 s are queued; returns at once if the reply was flushed or all closed."""
         while self._buffer.queued_ms > MAX_QUEUED_MS and not self._gone(reply_id):
-            await self._changed.wait()
+            await self._change.wait(self._clock)
         if not self._closed:
             self._buffer.write(reply_id, pcm)
 
     def finish(self, reply_id: str) -> None:
         """Say that no more of this reply comes."""
         self._buffer.finish(reply_id)
-        self._announce()
+        self._change.announce()
 
     def hold(self) -> None:
         """Send silence from the next frame on and keep what is queued."""
@@ -87,13 +86,13 @@ class PacedOutput:
         for reply_id in self._waited_for:
             if not self._buffer.is_over(reply_id):
                 self._buffer.refuse(reply_id)
-        self._announce()
+        self._change.announce()
         return played
 
     def refuse(self, reply_id: str) -> int:
         """Drop what was not sent of one reply; returns its played samples."""
         self._buffer.refuse(reply_id)
-        self._announce()
+        self._change.announce()
         return self.played_samples(reply_id)
 
     def played_samples(self, reply_id: str) -> int:
@@ -113,7 +112,7 @@ class PacedOutput:
     def close(self) -> None:
         """Nothing will be sent any more: whoever waits is let go, and what comes is dropped."""
         self._closed = True
-        self._announce()
+        self._change.announce()
 
     async def next_frame(self) -> tuple[int, Samples]:
         """Wait for the next frame's instant; returns its index from the start, and [960] samples."""
@@ -139,7 +138,7 @@ class PacedOutput:
             self.hooks.on_underrun(frame.underrun)
         if frame.reply_id is not None:
             self._listen(frame.reply_id, frame.samples)
-        self._announce()
+        self._change.announce()
 
     def _listen(self, reply_id: str, samples: Samples) -> None:
         """Find the reply's first two loud frames."""
@@ -158,7 +157,7 @@ class PacedOutput:
         self._waited_for[reply_id] = self._waited_for.get(reply_id, 0) + 1
         try:
             while not done():
-                await self._changed.wait()
+                await self._change.wait(self._clock)
         finally:
             self._waited_for[reply_id] -= 1
             if not self._waited_for[reply_id]:
@@ -166,8 +165,3 @@ class PacedOutput:
 
     def _gone(self, reply_id: str) -> bool:
         return self._closed or self._buffer.is_over(reply_id)
-
-    def _announce(self) -> None:
-        """Wake whoever waits, once."""
-        woken, self._changed = self._changed, asyncio.Event()
-        woken.set()

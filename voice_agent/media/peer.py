@@ -22,7 +22,7 @@ from aiortc.rtcicetransport import RTCIceTransport
 from aiortc.sdp import candidate_from_sdp
 
 from voice_agent.audio import MicrophoneFrame
-from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock
+from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock, until_first
 from voice_agent.config import IceServer
 from voice_agent.errors import MediaError, OfferRejected, UnknownCall
 from voice_agent.lateness import Lateness
@@ -156,16 +156,7 @@ class Peer:
 
     async def connected(self) -> None:
         """Wait until sound can flow; raises MediaError if the peer is closed before."""
-        waits: list[asyncio.Task[Any]] = [
-            asyncio.create_task(self._connected.wait()),
-            asyncio.create_task(self.closed()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.wait(waits)
+        await until_first(self._connected.wait(), self.closed())
         if not self._connected.is_set():
             raise MediaError(f"The peer never connected: {self._reason}.")
 

@@ -5,14 +5,12 @@ than was sent. A client that knows better says so by truncating (session). Holdi
 plays on, and stock clients stop their player on speech_started, at the verdict.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from voice_agent.audio import PcmChunk, dbfs
-from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.clock import NS_PER_S, Change, Clock
 
 AUDIBLE_DBFS = -45.0
 REMEMBERED_REPLIES = 64
@@ -53,7 +51,7 @@ class RemotePlayer:
         self._ends_ns = 0
         self._current = ""
         self._closed = False
-        self._changed = asyncio.Event()
+        self._change = Change()
 
     async def write(self, reply_id: str, pcm: PcmChunk) -> None:
         """Send sound, once the transport has room; drops it if the reply was flushed or all is closed."""
@@ -71,12 +69,12 @@ class RemotePlayer:
         if reply.audible_ns is None and dbfs(pcm.samples) >= AUDIBLE_DBFS:
             reply.audible_ns = now_ns
         self._send(reply_id, pcm)
-        self._announce()
+        self._change.announce()
 
     def finish(self, reply_id: str) -> None:
         """Say that no more of this reply comes."""
         self._reply(reply_id).finished = True
-        self._announce()
+        self._change.announce()
 
     def hold(self) -> None:
         """Nothing that was sent can be held."""
@@ -91,14 +89,14 @@ class RemotePlayer:
             if reply.refused_at is None and not (reply.finished and reply.ends_ns <= now_ns):
                 reply.refused_at = reply.played_at(now_ns)
         self._ends_ns = now_ns
-        self._announce()
+        self._change.announce()
         return self.played_samples(self._current)
 
     def refuse(self, reply_id: str) -> int:
         """Refuse the rest of one reply; returns its played samples."""
         reply = self._reply(reply_id)
         reply.refused_at = reply.played_at(self._clock.now_ns())
-        self._announce()
+        self._change.announce()
         return reply.refused_at
 
     def refused(self, reply_id: str) -> bool:
@@ -115,20 +113,20 @@ class RemotePlayer:
         """Wait until the reply's first audible piece was sent; returns that instant, None if none ever was."""
         reply = self._reply(reply_id)
         while reply.audible_ns is None and not self._over(reply):
-            await self._change(None)
+            await self._change.wait(self._clock)
         return reply.audible_ns
 
     async def drained(self, reply_id: str) -> int:
         """Wait until a finished reply will have been played, or was flushed; returns its played samples."""
         reply = self._reply(reply_id)
         while not self._over(reply):
-            await self._change(reply.ends_ns if reply.finished else None)
+            await self._change.wait(self._clock, reply.ends_ns if reply.finished else None)
         return self.played_samples(reply_id)
 
     def close(self) -> None:
         """The client is gone: whoever waits is let go."""
         self._closed = True
-        self._announce()
+        self._change.announce()
 
     def _over(self, reply: _Reply) -> bool:
         played = reply.finished and reply.ends_ns <= self._clock.now_ns()
@@ -140,19 +138,3 @@ class RemotePlayer:
             if len(self._replies) > REMEMBERED_REPLIES:
                 self._replies.popitem(last=False)
         return self._replies[reply_id]
-
-    def _announce(self) -> None:
-        woken, self._changed = self._changed, asyncio.Event()
-        woken.set()
-
-    async def _change(self, instant_ns: int | None) -> None:
-        """Wait for the next call, or an instant."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
-        if instant_ns is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep_until(instant_ns)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
