@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
-from voice_agent.clock import NS_PER_S, Clock, within
+from voice_agent.clock import Clock
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Transcript
-from voice_agent.errors import EngineError, EngineStalled
+from voice_agent.errors import EngineError
 from voice_agent.events import (
     AddSpoken,
     AddText,
@@ -28,7 +28,7 @@ from voice_agent.events import (
 )
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES, sound_at_model_rate
 from voice_agent.speech.chat import Chat
-from voice_agent.turns import RECOGNIZER_LIMIT_S, pieces, transcribe_all
+from voice_agent.turns import in_time, transcribe_all
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,8 @@ class SpokenItems:
 
     async def _recognized(self, request_id: str, samples: Samples) -> Transcript:
         ports = self._ports
-        limit_s = RECOGNIZER_LIMIT_S * len(pieces(samples))
-        limit_ns = ports.clock.now_ns() + int(limit_s * NS_PER_S)
         work = transcribe_all(ports.recognizer, request_id, samples, ports.language() or None)
-        try:
-            return await within(ports.clock, limit_ns, work)
-        except TimeoutError:
-            raise EngineStalled(f"the recognizer took over {limit_s:g} s") from None
+        return await in_time(ports.clock, samples, work)
 
 
 def spoken_in(command: CreateReply) -> list[AddSpoken]:

@@ -6,7 +6,7 @@ that the user spoke on after is thrown away. Knows no reply: the session asks it
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -228,14 +228,10 @@ class Turns:
             self._ports.understood(turn)
 
     async def _recognize(self, turn: UserTurn, pause: Pause, samples: Samples) -> None:
-        limit_s = RECOGNIZER_LIMIT_S * len(pieces(samples))
-        limit_ns = self._ports.clock.now_ns() + int(limit_s * NS_PER_S)
         text = ""
         try:
-            heard = await within(self._ports.clock, limit_ns, self._transcribe(turn.turn_id, samples))
+            heard = await self._transcribe(turn.turn_id, samples)
             text, turn.tokens = heard.text, heard.tokens
-        except TimeoutError:
-            turn.error = EngineStalled(f"the recognizer took over {limit_s:g} s")
         except EngineError as error:
             turn.error = error
         turn.text = text
@@ -243,21 +239,28 @@ class Turns:
         self._ports.understood(turn)
 
     async def _hear_first_words(self, turn: UserTurn) -> None:
-        limit_ns = self._ports.clock.now_ns() + int(RECOGNIZER_LIMIT_S * NS_PER_S)
         samples = self._ports.listener.turn_samples_so_far()
         try:
-            heard = await within(
-                self._ports.clock, limit_ns, self._transcribe(f"{turn.turn_id}_first", samples)
-            )
-        except (TimeoutError, EngineError) as error:
+            heard = await self._transcribe(f"{turn.turn_id}_first", samples)
+        except EngineError as error:
             logger.info("turn %s: its first words are not known: %s", turn.turn_id, error)
             return
         turn.first_words = heard.text
         self._ports.understood(turn)
 
     async def _transcribe(self, turn_id: str, samples: Samples) -> Transcript:
-        language = self._ports.language() or None
-        return await transcribe_all(self._ports.recognizer, turn_id, samples, language)
+        ports = self._ports
+        work = transcribe_all(ports.recognizer, turn_id, samples, ports.language() or None)
+        return await in_time(ports.clock, samples, work)
+
+
+async def in_time(clock: Clock, samples: Samples, work: Awaitable[Transcript]) -> Transcript:
+    """What is recognized in this sound, if it does not take too long; raises EngineStalled if it does."""
+    limit_s = RECOGNIZER_LIMIT_S * len(pieces(samples))
+    try:
+        return await within(clock, clock.now_ns() + int(limit_s * NS_PER_S), work)
+    except TimeoutError:
+        raise EngineStalled(f"the recognizer took over {limit_s:g} s") from None
 
 
 async def transcribe_all(
