@@ -5,7 +5,7 @@ from tests.test_session import STORY, Rig
 from voice_agent.clock import ManualClock
 from voice_agent.config import TurnConfig
 from voice_agent.engine.messages import Think, Transcribe
-from voice_agent.events import ReplyDone, TurnTranscribed
+from voice_agent.events import ReplyDone, SessionSettings, TurnTranscribed
 
 AHEAD = TurnConfig(read_ahead_ms=900)
 
@@ -82,3 +82,12 @@ async def test_a_thinker_that_fails_ahead_is_asked_again_for_the_answer() -> Non
         thinker.dead = False
         await rig.wait(3000)
         assert [e.text for e in rig.of(ReplyDone)] == ["It is a frog."]
+
+
+async def test_a_session_that_only_writes_down_reads_nothing_ahead() -> None:
+    clock = ManualClock()
+    recognizer, thinker = FakeEngine(clock), FakeEngine(clock)
+    settings = SessionSettings(instructions="", voice="", answers=False, create_response=False)
+    async with Rig(clock=clock, recognizer=recognizer, thinker=thinker, turn=AHEAD, settings=settings) as rig:
+        await rig.say(3000)
+        assert not recognizer.of_kind(Transcribe) and not thinker.of_kind(Think)
