@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -149,3 +150,12 @@ def test_lanes_work_beside_each_other_and_a_request_goes_where_the_fewest_are(
         Finished("held", 1, "aborted"),
         Transcript("held", 2, "quick", "en"),
     ]
+
+
+def test_several_lanes_are_waited_for_within_one_limit(post: Post, gate: threading.Event) -> None:
+    busy = [lane_of(post) for _ in range(4)]
+    for lane in busy:
+        run_one(lane, gate)
+    began_s = time.monotonic()
+    Lanes(busy).wait_idle(0.5)
+    assert 0.5 <= time.monotonic() - began_s < 1.5  # four limits are 2 s
