@@ -23,7 +23,8 @@ from tests.live_server import LiveServer, config_file, live_server
 from tests.model_weights import weights
 from tests.scripted_thinker import Answer, Forever, ScriptedThinker, Stall, Text, answer
 from voice_agent.audio import OPUS_RATE_HZ, Samples
-from voice_agent.bench.caller import Caller, Stamped
+from voice_agent.bench.caller import Caller
+from voice_agent.bench.line import Stamped
 from voice_agent.clock import MonotonicClock
 from voice_agent.models.tones import words_heard
 

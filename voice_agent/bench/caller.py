@@ -11,7 +11,6 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urljoin
@@ -33,8 +32,9 @@ from av import AudioFrame
 
 from voice_agent.audio import FRAME_MS, OPUS_RATE_HZ, Samples, silence
 from voice_agent.bench.echo import EchoPath
+from voice_agent.bench.line import Event, EventLog, Sent, Stamped, Utterance, holds
 from voice_agent.bench.sound import WINDOW_SAMPLES, ReceivedSound, first_voiced, last_voiced, levels
-from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.clock import NS_PER_MS, Change, Clock
 from voice_agent.errors import BusyError, MediaError, RemoteProtocolError
 
 logger = logging.getLogger(__name__)
@@ -42,38 +42,6 @@ logger = logging.getLogger(__name__)
 CONNECT_S = 15.0
 KEEP_ALIVE_S = 1.0  # shorter than any server's: one that closes an idle connection as we ask is no failure
 CALLS_PATH = "/v1/realtime/calls"
-Event = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """When the first and the last voiced packet of an utterance left."""
-
-    first_voiced_ns: int
-    last_voiced_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """A server event and when it arrived."""
-
-    arrival_ns: int
-    event: Event
-
-    @property
-    def kind(self) -> str:
-        """Its `type`."""
-        return str(self.event.get("type"))
-
-
-@dataclass(slots=True)
-class _Utterance:
-    """Packets still to be sent, and the stamps of those that were."""
-
-    packets: deque[Samples]
-    sent_ns: list[int] = field(default_factory=list[int])
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Microphone(MediaStreamTrack):
@@ -86,7 +54,7 @@ class Microphone(MediaStreamTrack):
         self._clock = clock
         self._start_ns: int | None = None
         self._packets = 0
-        self._utterance: _Utterance | None = None
+        self._utterance: Utterance[Samples] | None = None
         self.echo: EchoPath | None = None  # mixed into all that is sent
 
     async def say(
@@ -98,7 +66,7 @@ class Microphone(MediaStreamTrack):
         """
         padded = np.concatenate([samples, silence(-len(samples) % WINDOW_SAMPLES)])
         first, last = voiced_packets(padded) if span is None else _packets_of(span, len(padded))
-        utterance = _Utterance(deque(np.split(padded, len(padded) // WINDOW_SAMPLES)))
+        utterance = Utterance(deque(np.split(padded, len(padded) // WINDOW_SAMPLES)))
         utterance.begun = begun or utterance.begun
         self._utterance = utterance
         await utterance.done.wait()
@@ -129,12 +97,9 @@ class Microphone(MediaStreamTrack):
         utterance = self._utterance
         if utterance is None:
             return silence(WINDOW_SAMPLES)
-        packet = utterance.packets.popleft()
-        utterance.sent_ns.append(self._clock.now_ns())
-        utterance.begun.set()
+        packet = utterance.take(self._clock.now_ns())
         if not utterance.packets:
             self._utterance = None
-            utterance.done.set()
         return packet
 
 
@@ -145,7 +110,7 @@ class Ear:
         self._clock, self._sound = clock, sound
         self._decoder = OpusDecoder()
         self.echo: EchoPath | None = None  # hears all that is received
-        self.heard = asyncio.Event()  # replaced at each packet: wait on the one that was current
+        self.heard = Change()  # announced with each packet
 
     def add(self, packet: Any) -> tuple[bool, None]:
         """The jitter buffer's contract: no picture to ask for, nothing for the track's own decoder."""
@@ -155,8 +120,7 @@ class Ear:
             self._sound.add(packet.timestamp, left, arrival_ns)
             if self.echo is not None:
                 self.echo.hear(left)
-        self.heard.set()
-        self.heard = asyncio.Event()
+        self.heard.announce()
         return False, None
 
 
@@ -171,9 +135,9 @@ class Caller:
         self._base, self._clock = url.rstrip("/"), clock
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._location: str | None = None
-        self._changed = asyncio.Event()
+        self._log = EventLog(clock)
+        self.events = self._log.events
         self.sound = ReceivedSound()
-        self.events: list[Stamped] = []
 
     async def __aenter__(self) -> Self:
         """Dial, and wait until the data channel is open."""
@@ -214,27 +178,11 @@ class Caller:
 
     async def event(self, wanted: Callable[[Stamped], bool], timeout_s: float) -> Stamped | None:
         """The first event, past or to come, that is wanted; None after the time-out."""
-        seen = 0
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    found = next(filter(wanted, self.events[seen:]), None)
-                    if found is not None:
-                        return found
-                    seen = len(self.events)
-                    await self._changed.wait()
-        except TimeoutError:
-            return None
+        return await self._log.first(wanted, timeout_s)
 
     async def heard(self, condition: Callable[[], Any], timeout_s: float) -> bool:
         """Wait until a condition on the received sound holds, looked at with each packet."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    await self._ear.heard.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await holds(condition, self._ear.heard, self._clock, timeout_s)
 
     @property
     def call_id(self) -> str:
@@ -272,9 +220,7 @@ class Caller:
         return response.text
 
     def _receive(self, message: str | bytes) -> None:
-        self.events.append(Stamped(self._clock.now_ns(), cast(Event, json.loads(message))))
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._log.note(cast(Event, json.loads(message)), self._clock.now_ns())
 
     async def _close(self) -> None:
         try:

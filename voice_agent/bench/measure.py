@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from voice_agent.audio import Samples
-from voice_agent.bench.caller import Sent, Stamped
+from voice_agent.bench.line import Sent, Stamped
 from voice_agent.bench.sound import Hole, ReceivedSound, Window, first_voice, holes, is_quiet, last_voice
 from voice_agent.clock import NS_PER_MS, Clock, ms_between
 

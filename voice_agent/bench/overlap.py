@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from voice_agent.audio import Samples
-from voice_agent.bench.caller import Caller, Sent, Stamped
+from voice_agent.bench.caller import Caller
 from voice_agent.bench.echo import EchoPath
 from voice_agent.bench.labelled import ItemSound, Right
+from voice_agent.bench.line import Sent, Stamped
 from voice_agent.bench.measure import (
     BARGE_AFTER_MS,
     CLEARED_MARGIN_MS,

@@ -11,7 +11,7 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -21,27 +21,18 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from voice_agent.audio import FRAME_MS, OPUS_RATE_HZ, WIRE_RATE_HZ, Samples, silence
-from voice_agent.bench.caller import Event, Sent, Stamped, voiced_packets
+from voice_agent.bench.caller import voiced_packets
+from voice_agent.bench.line import Event, EventLog, Sent, Stamped, Utterance, holds
 from voice_agent.bench.player import Player
 from voice_agent.bench.sound import WINDOW_SAMPLES, ReceivedSound
 from voice_agent.bench.spoken import to_rate
-from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.clock import NS_PER_MS, Change, Clock
 from voice_agent.errors import BusyError, MediaError, RemoteProtocolError
 
 CONNECT_S = 15.0
 APPEND_SAMPLES = FRAME_MS * WIRE_RATE_HZ // 1000
 MAX_MESSAGE_BYTES = 32 << 20
 SILENT = base64.b64encode(bytes(2 * APPEND_SAMPLES)).decode()
-
-
-@dataclass(slots=True)
-class _Saying:
-    """Payloads that are still to be appended, and the stamps of those that were."""
-
-    payloads: deque[str]
-    sent_ns: list[int] = field(default_factory=list[int])
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
@@ -63,12 +54,12 @@ class SocketCaller:
     def __init__(self, url: str, clock: Clock, api_key: str | None = None) -> None:
         self._base, self._clock = url.rstrip("/"), clock
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._changed, self._tick = asyncio.Event(), asyncio.Event()
-        self._saying: _Saying | None = None
+        self._log, self._tick = EventLog(clock), Change()
+        self.events = self._log.events
+        self._saying: Utterance[str] | None = None
         self._reply: _Reply | None = None
         self._dropped: set[str] = set()  # response ids whose sound is not wanted any more
         self.sound = ReceivedSound()
-        self.events: list[Stamped] = []
         self.call_id = ""
 
     async def __aenter__(self) -> Self:
@@ -102,7 +93,7 @@ class SocketCaller:
         first, last = voiced_packets(padded)
         wire = to_rate(padded, OPUS_RATE_HZ, WIRE_RATE_HZ)[: len(padded) // 2].astype("<i2")
         pieces = [wire[at : at + APPEND_SAMPLES] for at in range(0, len(wire), APPEND_SAMPLES)]
-        saying = _Saying(deque(base64.b64encode(piece.tobytes()).decode() for piece in pieces))
+        saying = Utterance(deque(base64.b64encode(piece.tobytes()).decode() for piece in pieces))
         saying.begun = begun or saying.begun
         self._saying = saying
         await saying.done.wait()
@@ -114,26 +105,11 @@ class SocketCaller:
 
     async def event(self, wanted: Callable[[Stamped], bool], timeout_s: float) -> Stamped | None:
         """The first event, past or to come, that is wanted; None after the time-out."""
-        seen = 0
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    found = next(filter(wanted, self.events[seen:]), None)
-                    if found is not None:
-                        return found
-                    seen = len(self.events)
-                    await self._changed.wait()
-        return None
+        return await self._log.first(wanted, timeout_s)
 
     async def heard(self, condition: Callable[[], Any], timeout_s: float) -> bool:
         """Wait until a condition on the played sound holds, looked at whenever some was played."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    await self._tick.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await holds(condition, self._tick, self._clock, timeout_s)
 
     async def timeline(self) -> dict[str, Any]:
         """The server's own view of this call; empty if it offers none."""
@@ -176,12 +152,9 @@ class SocketCaller:
         saying = self._saying
         if saying is None:
             return SILENT
-        payload = saying.payloads.popleft()
-        saying.sent_ns.append(self._clock.now_ns())
-        saying.begun.set()
-        if not saying.payloads:
+        payload = saying.take(self._clock.now_ns())
+        if not saying.packets:
             self._saying = None
-            saying.done.set()
         return payload
 
     async def _read(self) -> None:
@@ -200,7 +173,7 @@ class SocketCaller:
                 self._stop(now_ns)
             case _:
                 pass
-        self._note(event, now_ns)
+        self._log.note(event, now_ns)
         self._moved()
 
     def _hear(self, event: Event, now_ns: int) -> None:
@@ -209,11 +182,11 @@ class SocketCaller:
             return
         if self._reply is None or self._reply.response_id != response_id:
             self._reply = _Reply(response_id, str(event["item_id"]))
-            self._note({"type": "output_audio_buffer.started", "response_id": response_id}, now_ns)
+            self._log.note({"type": "output_audio_buffer.started", "response_id": response_id}, now_ns)
         pcm = np.frombuffer(base64.b64decode(event["delta"]), "<i2")
         self._reply.samples += len(pcm)
         self._player.push(np.repeat(pcm, OPUS_RATE_HZ // WIRE_RATE_HZ), now_ns)
-        self._ticked()
+        self._tick.announce()
 
     def _stop(self, now_ns: int) -> None:
         """The user speaks over the reply: drop what was not played, and say how much was."""
@@ -225,7 +198,7 @@ class SocketCaller:
         heard = reply.samples - self._player.clear(now_ns) * WIRE_RATE_HZ // OPUS_RATE_HZ
         place = {"item_id": reply.item_id, "content_index": 0, "audio_end_ms": 1000 * heard // WIRE_RATE_HZ}
         self.send({"type": "conversation.item.truncate", **place})
-        self._note({"type": "output_audio_buffer.cleared", "response_id": reply.response_id}, now_ns)
+        self._log.note({"type": "output_audio_buffer.cleared", "response_id": reply.response_id}, now_ns)
 
     def _moved(self) -> None:
         """Time went on: play, and say when a reply was played to its end."""
@@ -234,17 +207,8 @@ class SocketCaller:
         reply = self._reply
         if reply is not None and reply.done and not self._player.playing:
             self._reply = None
-            self._note({"type": "output_audio_buffer.stopped", "response_id": reply.response_id}, now_ns)
-        self._ticked()
-
-    def _note(self, event: Event, now_ns: int) -> None:
-        self.events.append(Stamped(now_ns, event))
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def _ticked(self) -> None:
-        self._tick.set()
-        self._tick = asyncio.Event()
+            self._log.note({"type": "output_audio_buffer.stopped", "response_id": reply.response_id}, now_ns)
+        self._tick.announce()
 
     async def _close(self) -> None:
         for task in self._tasks:

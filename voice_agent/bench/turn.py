@@ -27,9 +27,10 @@ from pathlib import Path
 import httpx
 
 from voice_agent.bench import measure, overlap, report, turn_load, turn_set
-from voice_agent.bench.caller import Caller, Event
+from voice_agent.bench.caller import Caller
 from voice_agent.bench.exactness import Ears, RecognizingEars, ToneEars, exactness
 from voice_agent.bench.labelled import KINDS, OVER_A_REPLY, ItemSound, items, sound_of
+from voice_agent.bench.line import Event
 from voice_agent.bench.questions import BARGES, LONG_QUESTIONS, QUESTIONS
 from voice_agent.bench.spoken import Hearing, Sentence, Voice, cache_folder, read_folder
 from voice_agent.bench.wer import word_error_rate
