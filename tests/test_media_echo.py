@@ -49,7 +49,7 @@ class Line:
 
     def beside(self) -> int | None:
         """The last value of what was played beside the next frame."""
-        piece = self.canceller.played_with(HEARD)
+        piece = self.canceller.played_with(silence(HEARD))
         return None if piece is None else int(piece[-1])
 
 
@@ -186,7 +186,7 @@ def cleaned(sound: Samples, microphone: NDArray[np.float64]) -> Samples:
     for index in range(len(sound) // FRAME):
         line.leave(sound[index * FRAME : (index + 1) * FRAME])
         piece = samples[index * HEARD : (index + 1) * HEARD]
-        played = line.canceller.played_with(HEARD)
+        played = line.canceller.played_with(piece)
         pieces.append(piece if played is None else line.canceller.clean(piece, played))
     return np.concatenate(pieces)
 

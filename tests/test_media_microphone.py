@@ -5,8 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
-from av.audio.frame import AudioFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -245,17 +243,6 @@ def test_rtp_time_may_wrap() -> None:
     assert line.loud_ms() == pytest.approx(1000, abs=20)
 
 
-def test_stereo_with_one_silent_side_keeps_its_length_and_pitch() -> None:
-    """C02."""
-    line = Line()
-    for n in range(50):
-        left = tone(n * PIECE)
-        line.packet(20 * n, n, np.stack([left, np.zeros_like(left)], axis=1))
-    assert line.ms == pytest.approx(1000, abs=20)
-    spectrum = np.abs(np.fft.rfft(line.sound))
-    assert np.argmax(spectrum) * 16_000 / len(line.sound) == pytest.approx(440, abs=2)
-
-
 def test_a_consumer_that_slept_gets_a_bounded_catch_up() -> None:
     clock = MediaClock(0)
     frames = clock.tick(600_000 * MS)
@@ -281,34 +268,7 @@ def test_whatever_comes_the_line_is_unbroken_and_near_the_wall_clock(
     assert line.ms <= line.now_ms + 1300
 
 
-# --- the track ----------------------------------------------------------------------------------------------------
-
-
-class ScriptedTrack(MediaStreamTrack):
-    """A decoded track under the test's hand."""
-
-    kind = "audio"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue: asyncio.Queue[AudioFrame | None] = asyncio.Queue()
-        self.reads = 0
-
-    def put(self, number: int, layout: str = "stereo") -> None:
-        channels = 2 if layout == "stereo" else 1
-        pcm = np.repeat(tone(number * PIECE), channels).reshape(1, -1)
-        frame = AudioFrame.from_ndarray(pcm, format="s16", layout=layout)
-        frame.sample_rate = 48_000
-        frame.pts = number * PIECE
-        self.queue.put_nowait(frame)
-
-    async def recv(self) -> AudioFrame:
-        self.reads += 1
-        frame = await self.queue.get()
-        if frame is None:
-            self.stop()
-            raise MediaStreamError
-        return frame
+# --- the shell ----------------------------------------------------------------------------------------------------
 
 
 class Listening:
@@ -317,15 +277,16 @@ class Listening:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.microphone = Microphone(self.clock)
-        self.track = ScriptedTrack()
         self.frames: list[MicrophoneFrame] = []
 
     async def collect(self) -> None:
         async for frame in self.microphone.frames():
             self.frames.append(frame)
 
+    def put(self, number: int) -> None:
+        self.microphone.put(number * PIECE, tone(number * PIECE))
+
     async def __aenter__(self) -> "Listening":
-        self.microphone.attach(self.track)
         self.task = asyncio.create_task(self.collect())
         await self.clock.advance_ms(1)
         return self
@@ -335,41 +296,61 @@ class Listening:
         await asyncio.wait_for(self.task, 1)
 
 
-async def test_frames_come_from_the_track_and_close_ends_the_iteration() -> None:
+async def test_frames_come_as_packets_do_and_close_ends_the_iteration() -> None:
     async with Listening() as ears:
         for n in range(10):
-            ears.track.put(n)
+            ears.put(n)
+            await ears.clock.advance_ms(0)
+            assert len(ears.frames) == n + 1
             await ears.clock.advance_ms(20)
-    assert len(ears.frames) >= 9
     assert dbfs(ears.frames[5].samples) > -20
 
 
-async def test_an_ended_track_is_not_read_again_and_silence_goes_on() -> None:
+async def test_silence_goes_on_when_packets_stop_and_sound_when_they_come_again() -> None:
     """C12."""
     async with Listening() as ears:
-        ears.track.put(0)
-        ears.track.queue.put_nowait(None)
+        ears.put(0)
         await ears.clock.advance_ms(3000)
-        assert ears.track.reads == 2
         assert len(ears.frames) * 20 >= 2880
-        second = ScriptedTrack()
-        ears.microphone.attach(second)
         for n in range(10):
-            second.put(n + 77, "mono")
+            ears.put(n + 77)
             await ears.clock.advance_ms(20)
         assert sum(dbfs(frame.samples) > -30 for frame in ears.frames[-10:]) >= 5
 
 
-async def test_a_track_nobody_listens_to_is_drained_and_leaves_no_backlog() -> None:
+async def test_a_packet_that_waits_for_a_lost_one_is_heard_though_no_other_comes() -> None:
+    async with Listening() as ears:
+        ears.put(0)
+        await ears.clock.advance_ms(20)
+        ears.put(2)
+        await ears.clock.advance_ms(61)
+        assert sum(dbfs(frame.samples) > -30 for frame in ears.frames) >= 2
+
+
+async def test_while_packets_come_nothing_else_wakes_the_consumer() -> None:
+    async with Listening() as ears:
+        woken = 0
+        wake = ears.microphone._wake.set  # pyright: ignore[reportPrivateUsage]
+
+        def counted() -> None:
+            nonlocal woken
+            woken += 1
+            wake()
+
+        ears.microphone._wake.set = counted  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        for n in range(50):
+            ears.put(n)
+            await ears.clock.advance_ms(20)
+        assert woken == 50
+
+
+async def test_what_came_before_anybody_listened_is_gone() -> None:
     """C01."""
     clock = ManualClock()
     microphone = Microphone(clock)
-    track = ScriptedTrack()
-    microphone.attach(track)
+    assert not microphone.listened_to
     for n in range(INBOX_FRAMES * 3):
-        track.put(n)
-    await clock.advance_ms(1)
-    assert track.queue.empty()
+        microphone.put(n * PIECE, tone(n * PIECE))
     frames: list[MicrophoneFrame] = []
 
     async def collect() -> None:
@@ -378,9 +359,10 @@ async def test_a_track_nobody_listens_to_is_drained_and_leaves_no_backlog() -> N
 
     task = asyncio.create_task(collect())
     await clock.advance_ms(10)
-    assert frames == []  # the old sound is gone
+    assert frames == [] and microphone.listened_to
     await microphone.close()
     await task
+    assert not microphone.listened_to
 
 
 async def test_cancelling_the_consumer_passes_through_and_listening_can_go_on() -> None:

@@ -10,7 +10,7 @@ from aiortc.mediastreams import MediaStreamError
 
 from voice_agent.audio import PcmChunk, Samples, dbfs
 from voice_agent.clock import ManualClock
-from voice_agent.media.opus import SETTLED_FRAMES, OpusEncoder, OpusTrack
+from voice_agent.media.opus import SETTLED_FRAMES, OpusDecoder, OpusEncoder, OpusTrack
 from voice_agent.media.paced import PacedOutput
 
 
@@ -66,6 +66,33 @@ def test_a_settled_silent_frame_takes_no_time() -> None:
     for _ in range(1_000):
         encoder.encode(quiet)
     assert time.perf_counter() - began < 0.1
+
+
+def test_the_decoder_hears_what_another_hears() -> None:
+    packets = encoded(tone(0.5))
+    decoder = OpusDecoder()
+    assert np.array_equal(np.concatenate([decoder.decode(packet) for packet in packets]), decoded(packets))
+
+
+def test_the_decoder_takes_stereo_packets_of_any_length_and_outlives_garbage() -> None:
+    codec = av.CodecContext.create("libopus", "w")
+    codec.format, codec.layout, codec.sample_rate = "s16", "stereo", 48_000
+    codec.options = {"frame_duration": "60"}
+    left = tone(0.6)
+    both = np.stack([left, np.zeros_like(left)], axis=1)
+    decoder = OpusDecoder()
+    heard: list[Samples] = []
+    for at in range(0, len(left), 2_880):
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(both[at : at + 2_880]).reshape(1, -1), format="s16", layout="stereo"
+        )
+        frame.sample_rate = 48_000
+        heard += [decoder.decode(bytes(packet)) for packet in codec.encode(frame)]
+        assert len(decoder.decode(b"\xff\xff\xff")) == 0
+    assert {len(piece) for piece in heard} == {2_880}
+    sound = np.concatenate(heard)
+    assert np.argmax(np.abs(np.fft.rfft(sound))) * 48_000 / len(sound) == pytest.approx(440, abs=4)
+    assert dbfs(sound[4_800:]) == pytest.approx(dbfs(left) - 6.0, abs=1.0)
 
 
 async def test_the_track_counts_frames_and_ends_when_stopped() -> None:

@@ -84,7 +84,7 @@ async def test_aiortc_still_keeps_its_jitter_buffer_where_we_replace_it() -> Non
     connection = RTCPeerConnection()
     receiver = connection.addTransceiver("audio").receiver
     assert type(getattr(receiver, JITTER_BUFFER)).__name__ == "JitterBuffer"
-    hand_packets_on_at_once(receiver)
+    hand_packets_on_at_once(receiver, lambda rtp_time, payload: None)
     assert isinstance(getattr(receiver, JITTER_BUFFER), AtOnce)
     await connection.close()
 

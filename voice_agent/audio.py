@@ -3,6 +3,7 @@
 `AudioOutput` is what a session speaks into, whatever the transport (design, "Output and hearing").
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -118,8 +119,9 @@ def dbfs(samples: Samples) -> float:
     """Root mean square level against full scale; -120 for silence or nothing."""
     if len(samples) == 0:
         return -120.0
-    mean_square = float(np.mean(np.square(samples.astype(np.float64))))
-    return max(-120.0, 10 * float(np.log10(mean_square / 32768.0**2 + 1e-12)))
+    floats = samples.astype(np.float32)
+    mean_square = float(floats.dot(floats)) / len(floats)
+    return max(-120.0, 10 * math.log10(mean_square / 32768.0**2 + 1e-12))
 
 
 def ms_to_samples(ms: float, rate_hz: int) -> int:

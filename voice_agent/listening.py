@@ -53,8 +53,8 @@ class EndOfTurnModel(Protocol):
 class EchoRemover(Protocol):
     """Takes the reply's own sound out of the microphone (media.echo.EchoCanceller)."""
 
-    def played_with(self, count: int) -> Samples | None:
-        """What was played beside the next `count` samples; None while no echo can be in them."""
+    def played_with(self, samples: Samples) -> Samples | None:
+        """What was played beside the microphone's next samples; None while no echo can be in them."""
         ...
 
     def clean(self, samples: Samples, played: Samples) -> Samples:
@@ -130,7 +130,7 @@ class Listener:
     async def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
         """The frame as it came, unless what we played can be heard in it."""
         echo = self._ears.echo
-        played = echo.played_with(len(frame.samples)) if echo else None
+        played = echo.played_with(frame.samples) if echo else None
         if echo is None or played is None:
             return frame
         return replace(frame, samples=await self._on_detector_thread(echo.clean, frame.samples, played))

@@ -18,23 +18,29 @@ JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
 
 
 class AtOnce:
-    """Stands where aiortc's jitter buffer was, and hands every packet on at once.
+    """Stands where aiortc's jitter buffer was, and hands every packet's RTP time and payload to `take` at once.
 
-    That one waits for four packets (80 ms), and for sixteen (320 ms) after a single loss. Order and gaps are the
-    microphone's business here. An empty packet is padding; the decoder would take it for the end of the stream.
+    That one waits for four packets (80 ms), and for sixteen (320 ms) after a single loss; and behind it each packet
+    goes to a thread and back, which costs more than to decode it. Order and gaps are the microphone's business here.
+    An empty packet is padding; a decoder would take it for the end of the stream.
     """
 
+    def __init__(self, take: Callable[[int, bytes], None]) -> None:
+        self._take = take
+
     def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
-        """No picture is lost, and the packet's payload is the frame."""
+        """No picture is lost, and nothing is left for aiortc's own decoder."""
         data: bytes = packet._data  # type: ignore[attr-defined]  # set by the receiver just before
-        return False, JitterFrame(data, packet.timestamp) if data else None
+        if data:
+            self._take(packet.timestamp, data)
+        return False, None
 
 
-def hand_packets_on_at_once(receiver: RTCRtpReceiver) -> None:
-    """Take the jitter buffer out of an audio receiver."""
+def hand_packets_on_at_once(receiver: RTCRtpReceiver, take: Callable[[int, bytes], None]) -> None:
+    """Take jitter buffer and decoder out of an audio receiver's way."""
     if not hasattr(receiver, JITTER_BUFFER):
         raise MediaError("This aiortc keeps its jitter buffer elsewhere.")
-    setattr(receiver, JITTER_BUFFER, AtOnce())
+    setattr(receiver, JITTER_BUFFER, AtOnce(take))
 
 
 async def gather(transport: RTCIceTransport) -> None:

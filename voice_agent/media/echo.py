@@ -9,6 +9,7 @@ What it relies on: both sides count 20 ms frames of the same real time, and a fr
 """
 
 from collections import deque
+from itertools import islice
 
 import numpy as np
 from pywebrtc_audio import EchoCanceller as WebRtcCanceller
@@ -64,7 +65,9 @@ class PlayedSound:
     def cut(self, first: int, end: int) -> Samples:
         """What left between two positions; silence where nothing is known."""
         piece = silence(end - first)
-        for start, samples in self._frames:
+        for start, samples in reversed(self._frames):
+            if start + len(samples) <= first:
+                break
             low, high = max(first, start), min(end, start + len(samples))
             if low < high:
                 piece[low - first : high - first] = samples[low - start : high - start]
@@ -80,7 +83,7 @@ class EchoPresence:
     """
 
     def __init__(self) -> None:
-        self._gaps_db: deque[float] = deque(maxlen=PRESENT_FRAMES)
+        self._far_below: deque[bool] = deque(maxlen=PRESENT_FRAMES)  # of each loud played frame
         self.absent = False  # until shown otherwise an echo is expected
 
     def observe(self, samples: Samples, played: Samples) -> None:
@@ -88,11 +91,10 @@ class EchoPresence:
         played_db = dbfs(played)
         if played_db < LOUD_DBFS:
             return
-        self._gaps_db.append(dbfs(samples) - played_db)
-        count, share = (PRESENT_FRAMES, 50) if self.absent else (ABSENT_FRAMES, 80)
-        if len(self._gaps_db) >= count:
-            newest = list(self._gaps_db)[-count:]
-            self.absent = float(np.percentile(newest, share)) < NO_ECHO_DB
+        self._far_below.append(dbfs(samples) - played_db < NO_ECHO_DB)
+        count, share = (PRESENT_FRAMES, 0.5) if self.absent else (ABSENT_FRAMES, 0.8)
+        if len(self._far_below) >= count:
+            self.absent = sum(islice(reversed(self._far_below), count)) > share * count
 
 
 class EchoCanceller:
@@ -112,13 +114,13 @@ class EchoCanceller:
         # The reference is 1.5 ms late, so that each frame comes out of the resampler whole.
         self._waiting = self._resampler.push(silence(self._resampler.lookahead + RATIO))
 
-    def played_with(self, count: int) -> Samples | None:
-        """What was played [count * 3] at 48 kHz beside the next `count` samples of the microphone.
+    def played_with(self, samples: Samples) -> Samples | None:
+        """What was played [T * 3] at 48 kHz beside the microphone's next samples [T].
 
-        None while no echo can be in them. Call it once for each frame, as it arrives: a call that is ahead of what
-        left shows that earlier frames came late, and the lines are put together anew.
+        None while no echo can be in them, or none ever is. Call it once for each frame, as it arrives: a call that is
+        ahead of what left shows that earlier frames came late, and the lines are put together anew.
         """
-        width = count * RATIO
+        width = len(samples) * RATIO
         position = self._played.end if self._position is None else self._position + width
         behind = self._played.end - position
         if behind < 0 or behind > ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
@@ -129,15 +131,14 @@ class EchoCanceller:
         if position - width >= self._played.sound_end + ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
             self._take_up_slack(position)
             return None
-        return self._played.cut(position - width, position)
+        played = self._played.cut(position - width, position)
+        self._presence.observe(samples, played)
+        return None if self._presence.absent else played
 
     def clean(self, samples: Samples, played: Samples) -> Samples:
         """The microphone's samples [T] without the echo of what was played [T * 3]; T is whole 10 ms."""
         if len(samples) % AEC_SAMPLES:
             raise ValueError(f"{len(samples)} samples are not whole 10 ms")
-        self._presence.observe(samples, played)
-        if self._presence.absent:
-            return samples
         self._waiting = np.concatenate([self._waiting, self._resampler.push(played)])
         reference, self._waiting = self._waiting[: len(samples)], self._waiting[len(samples) :]
         return self._aec.process(samples, reference)

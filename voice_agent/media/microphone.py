@@ -1,29 +1,23 @@
 """The user's voice as one unbroken line of 20 ms frames, mono, 16 kHz, whatever the network did.
 
-`MediaClock` is pure: decoded frames with their RTP time and their arrival go in, `MicrophoneFrame`s come out. Time is
+`MediaClock` is pure: decoded packets with their RTP time and their arrival go in, `MicrophoneFrame`s come out. Time is
 the sender's while packets flow (so a drifting sender never adds up), and the wall clock's while none do (so a muted
-or vanished sender is silence, not a standstill). `Microphone` is the thin shell around a peer's track; it knows no
-voice activity and no turns.
+or vanished sender is silence, not a standstill). `Microphone` is the thin shell around it; it knows no voice activity
+and no turns.
 
 What it relies on: RTP time tells the true length of a gap (RFC 3550 5.1, RFC 7587 4.1 for Opus DTX), and packets that
 are out of order are so by at most 40 ms.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator
 
 import numpy as np
-from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
-from av.audio.frame import AudioFrame
-from numpy.typing import NDArray
 
 from voice_agent.audio import FRAME_MS, MODEL_RATE_HZ, OPUS_RATE_HZ, MicrophoneFrame, Samples, silence
 from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
 from voice_agent.media.resample import Resampler
-
-logger = logging.getLogger(__name__)
 
 PER_MS = OPUS_RATE_HZ // 1000  # samples on the sender's side; all positions below count these
 PIECE = FRAME_MS * PER_MS
@@ -40,6 +34,8 @@ RESTART_AFTER_LATE = 10  # so many late packets in a row are a sender that began
 FADE_OUT = 10 * PER_MS
 FADE_IN = 5 * PER_MS // 2
 INBOX_FRAMES = 100  # 2 s
+TICK_NS = FRAME_MS * NS_PER_MS
+FLOWING_NS = 2 * TICK_NS  # packets that come at least so often move time on by themselves
 
 
 class MediaClock:
@@ -61,10 +57,9 @@ class MediaClock:
         self._late_in_a_row = 0
         self._line = _Line()
 
-    def push(self, rtp_time: int, samples: Samples, now_ns: int) -> list[MicrophoneFrame]:
-        """Take a decoded frame: `samples` [T] or [T, channels] at 48 kHz; its time may wrap at 32 bits."""
+    def push(self, rtp_time: int, pcm: Samples, now_ns: int) -> list[MicrophoneFrame]:
+        """Take a decoded packet: samples [T] at 48 kHz; its time may wrap at 32 bits."""
         self._pass_time(now_ns)
-        pcm = downmix(samples)
         ahead = self._ahead(rtp_time)
         if ahead < 0:
             self._late(rtp_time, pcm)
@@ -203,46 +198,39 @@ class _Line:
         return missing > PIECE // 2
 
 
-def downmix(samples: NDArray[np.int16]) -> Samples:
-    """One channel of [T] or [T, channels]: their mean."""
-    if samples.ndim == 1:
-        return samples
-    return samples.mean(axis=1).astype(np.int16)
-
-
-def pcm_of(frame: AudioFrame) -> NDArray[np.int16]:
-    """Samples [T, channels] of a decoded frame, interleaved or planar."""
-    channels = frame.layout.nb_channels
-    samples: NDArray[np.int16] = np.asarray(frame.to_ndarray(), dtype=np.int16)
-    return samples.T if frame.format.is_planar else samples.reshape(-1, channels)
-
-
 class Microphone:
-    """A peer's sound as an iterator; parks when a track ends and goes on with the next.
+    """A peer's sound as an iterator. Packets are put in as they come; nobody need send any.
 
-    A track is read from the moment it is attached, so that nothing piles up in it: the newest 2 s are kept, the rest
-    is dropped. `frames` may be iterated by one consumer at a time and goes on until `close`.
+    `frames` may be iterated by one consumer at a time and goes on until `close`. What comes while it is slow is kept,
+    the newest 2 s of it; what came before the first call is not.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._inbox: deque[tuple[int, NDArray[np.int16], int]] = deque(maxlen=INBOX_FRAMES)
+        self._inbox: deque[tuple[int, Samples, int]] = deque(maxlen=INBOX_FRAMES)
+        self._came_ns = clock.now_ns()
         self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._ticking: asyncio.Task[None] | None = None
         self._media: MediaClock | None = None
         self._closed = False
 
-    def attach(self, track: MediaStreamTrack) -> None:
-        """Read this track too, until it ends."""
-        if not self._closed:
-            self._tasks.append(asyncio.create_task(self._read(track), name="microphone-read"))
+    @property
+    def listened_to(self) -> bool:
+        """Whether what is put in is kept."""
+        return self._media is not None and not self._closed
+
+    def put(self, rtp_time: int, samples: Samples) -> None:
+        """Take a decoded packet: samples [T] at 48 kHz, with its 32-bit RTP time."""
+        if self.listened_to and len(samples):
+            self._came_ns = self._clock.now_ns()
+            self._inbox.append((rtp_time, samples, self._came_ns))
+            self._wake.set()
 
     async def frames(self) -> AsyncIterator[MicrophoneFrame]:
         """Frames that follow each other without a hole; sample 0 is the moment of the first call."""
         if self._media is None and not self._closed:
-            self._inbox.clear()
             self._media = MediaClock(self._clock.now_ns())
-            self._tasks.append(asyncio.create_task(self._tick(), name="microphone-tick"))
+            self._ticking = asyncio.create_task(self._tick(), name="microphone-tick")
         while not self._closed:
             self._wake.clear()
             for frame in self._take():
@@ -251,38 +239,25 @@ class Microphone:
                 await self._wake.wait()
 
     async def close(self) -> None:
-        """End the iteration and the tasks."""
+        """End the iteration and the task."""
         self._closed = True
         self._wake.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        if self._ticking:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
         self._inbox.clear()
 
     def _take(self) -> list[MicrophoneFrame]:
         assert self._media is not None
         frames: list[MicrophoneFrame] = []
         while self._inbox:
-            rtp_time, samples, arrival_ns = self._inbox.popleft()
-            frames += self._media.push(rtp_time, samples, arrival_ns)
+            frames += self._media.push(*self._inbox.popleft())
         return frames + self._media.tick(self._clock.now_ns())
 
-    async def _read(self, track: MediaStreamTrack) -> None:
-        """Move decoded frames to the inbox; ends quietly with the track."""
-        while True:
-            try:
-                frame = await track.recv()
-            except MediaStreamError:
-                return
-            if isinstance(frame, AudioFrame) and frame.sample_rate == OPUS_RATE_HZ and frame.pts is not None:
-                self._inbox.append((frame.pts, pcm_of(frame), self._clock.now_ns()))
-                self._wake.set()
-
     async def _tick(self) -> None:
-        """Wake the consumer each 20 ms, whether or not packets come."""
-        at_ns = self._clock.now_ns()
+        """Wake the consumer each 20 ms while no packets do."""
         while True:
-            at_ns = max(at_ns + FRAME_MS * NS_PER_MS, self._clock.now_ns())
-            await self._clock.sleep_until(at_ns)
-            self._wake.set()
+            now_ns = self._clock.now_ns()
+            await self._clock.sleep_until(max(now_ns + TICK_NS, self._came_ns + FLOWING_NS))
+            if self._clock.now_ns() - self._came_ns >= FLOWING_NS:
+                self._wake.set()

@@ -37,7 +37,7 @@ from voice_agent.media.offer import (
     read_fragment,
     read_offer,
 )
-from voice_agent.media.opus import OpusTrack
+from voice_agent.media.opus import OpusDecoder, OpusTrack
 from voice_agent.media.paced import PacedOutput, PlayoutHooks
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,8 @@ class Peer:
         self._audio = self._connection.addTransceiver(OpusTrack(self.output), direction="sendrecv")
         opus = [c for c in RTCRtpSender.getCapabilities("audio").codecs if c.mimeType.lower() == "audio/opus"]
         self._audio.setCodecPreferences(opus)
-        hand_packets_on_at_once(self._audio.receiver)
+        self._decoder = OpusDecoder()
+        hand_packets_on_at_once(self._audio.receiver, self._on_packet)
         self._connection.on("track", self._on_track)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
@@ -189,8 +190,11 @@ class Peer:
     def _on_track(self, track: MediaStreamTrack) -> None:
         if track.kind == "audio":
             for receiver in self._connection.getReceivers():
-                hand_packets_on_at_once(receiver)
-            self._microphone.attach(track)
+                hand_packets_on_at_once(receiver, self._on_packet)
+
+    def _on_packet(self, rtp_time: int, payload: bytes) -> None:
+        if self._microphone.listened_to:
+            self._microphone.put(rtp_time, self._decoder.decode(payload))
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         if channel.label == LABEL:

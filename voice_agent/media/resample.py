@@ -86,21 +86,27 @@ class Resampler:
         values = self._filtered(end - self._given)
         self._given = end
         self._forget()
-        return np.clip(np.rint(values), -32768, 32767).astype(np.int16)
+        np.rint(values, out=values)
+        np.minimum(values, 32767, out=values)
+        np.maximum(values, -32768, out=values)
+        return values.astype(np.int16)
 
     def _filtered(self, count: int) -> NDArray[np.float32]:
         """The next `count` outputs as floats."""
         assert self._filters is not None
-        instants = np.arange(self._given, self._given + count, dtype=np.int64) * self._down
-        starts = instants // self._up - (self._half - 1) - self._input_first
-        phases = instants % self._up
-        windows = _windows(self._input, 2 * self._half)
+        behind = self._half - 1 + self._input_first  # from an instant's input to its filter's first, in `_input`
         if self._up > FEW_PHASES:
-            return np.einsum("nt,nt->n", windows[starts], self._filters[phases])
+            instants = np.arange(self._given, self._given + count, dtype=np.int64) * self._down
+            windows = _windows(self._input, 0, 1, 2 * self._half)
+            return np.einsum(
+                "nt,nt->n", windows[instants // self._up - behind], self._filters[instants % self._up]
+            )
         values = np.empty(count, dtype=np.float32)
         for first in range(min(self._up, count)):  # outputs of one phase lie `down` inputs apart
-            rows = windows[starts[first] :: self._down][: (count - first - 1) // self._up + 1]
-            values[first :: self._up] = np.einsum("nt,t->n", rows, self._filters[phases[first]])
+            start, phase = divmod((self._given + first) * self._down, self._up)
+            rows = _windows(self._input, start - behind, self._down, 2 * self._half)
+            rows = rows[: (count - first - 1) // self._up + 1]
+            np.einsum("nt,t->n", rows, self._filters[phase], out=values[first :: self._up])
         return values
 
     def _forget(self) -> None:
@@ -109,12 +115,14 @@ class Resampler:
         self._input_first += keep_from
 
 
-def _windows(signal: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """Every run of `width` samples as a view [n, width]; numpy's own view maker takes longer than the filtering."""
-    (stride,) = signal.strides
-    return np.lib.stride_tricks.as_strided(
-        signal, (len(signal) - width + 1, width), (stride, stride), writeable=False
-    )
+def _windows(signal: NDArray[np.float32], first: int, step: int, width: int) -> NDArray[np.float32]:
+    """The runs of `width` samples that begin at `first` and each `step` behind it, as a view [n, width].
+
+    Made by hand, since numpy's own view maker takes longer than the filtering.
+    """
+    size = signal.itemsize
+    count = (len(signal) - width - first) // step + 1
+    return np.ndarray((count, width), np.float32, signal, first * size, (step * size, size))
 
 
 def _half_width(up: int, down: int) -> int:
