@@ -6,12 +6,9 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from aiortc.mediastreams import MediaStreamError
 
-from voice_agent.audio import PcmChunk, Samples, dbfs
-from voice_agent.clock import ManualClock
-from voice_agent.media.opus import SETTLED_FRAMES, OpusDecoder, OpusEncoder, OpusTrack
-from voice_agent.media.paced import PacedOutput
+from voice_agent.audio import Samples, dbfs
+from voice_agent.media.opus import SETTLED_FRAMES, OpusDecoder, OpusEncoder
 
 
 def tone(seconds: float, hz: float = 440.0) -> Samples:
@@ -93,18 +90,3 @@ def test_the_decoder_takes_stereo_packets_of_any_length_and_outlives_garbage() -
     sound = np.concatenate(heard)
     assert np.argmax(np.abs(np.fft.rfft(sound))) * 48_000 / len(sound) == pytest.approx(440, abs=4)
     assert dbfs(sound[4_800:]) == pytest.approx(dbfs(left) - 6.0, abs=1.0)
-
-
-async def test_the_track_counts_frames_and_ends_when_stopped() -> None:
-    clock = ManualClock()
-    output = PacedOutput(clock)
-    await output.write("a", PcmChunk(tone(0.5)[::2].copy(), 24_000))
-    track = OpusTrack(output)
-    first = await track.recv()
-    await clock.advance_ms(20)
-    second = await track.recv()
-    assert (first.pts, second.pts) == (0, 960)
-    assert second.time_base == Fraction(1, 48_000)
-    track.stop()
-    with pytest.raises(MediaStreamError):
-        await track.recv()

@@ -8,16 +8,16 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
-from aiortc import RTCPeerConnection
+from aiortc.rtp import RtpPacket
 
 from tests.links import PIECE, Caller, Link, Packets, Voice, tone_48k
 from voice_agent.audio import MicrophoneFrame, PcmChunk, Samples, dbfs
 from voice_agent.config import IceServer
 from voice_agent.errors import MediaError, OfferRejected, UnknownCall
-from voice_agent.media.aiortc_inside import JITTER_BUFFER, AtOnce, hand_packets_on_at_once
 from voice_agent.media.opus import OpusEncoder
 from voice_agent.media.peer import Peer, PeerLimits, overdue
 
@@ -80,19 +80,66 @@ def pitch_hz(sound: Samples, rate_hz: int) -> float:
 # --- what we rely on ------------------------------------------------------------------------------------------------
 
 
-async def test_aiortc_still_keeps_its_jitter_buffer_where_we_replace_it() -> None:
-    connection = RTCPeerConnection()
-    receiver = connection.addTransceiver("audio").receiver
-    assert type(getattr(receiver, JITTER_BUFFER)).__name__ == "JitterBuffer"
-    hand_packets_on_at_once(receiver, lambda rtp_time, payload: None)
-    assert isinstance(getattr(receiver, JITTER_BUFFER), AtOnce)
-    await connection.close()
+async def test_rtp_goes_past_aiortcs_sender_and_receiver_and_is_counted_there() -> None:
+    caller = Caller(Voice(tone_48k(440, 10)))
+    async with call(caller) as peer:
+        receiver = peer._audio.receiver
+        seen: list[object] = []
+
+        async def taken(*args: object, **_: object) -> None:
+            seen.append(args)
+
+        receiver._handle_rtp_packet = taken  # type: ignore[method-assign]
+        ears = Ears(peer)
+        await until(lambda: len(ears.loud) > 10 and len(caller.rtp_arrivals) > 10)
+        assert seen == []
+        reports: dict[str, Any] = await peer._connection.getStats()
+        counted = {report.type: report for report in reports.values()}
+        assert counted["inbound-rtp"].packetsReceived >= 10 and counted["inbound-rtp"].packetsLost == 0
+        assert counted["outbound-rtp"].packetsSent >= 10 and counted["outbound-rtp"].bytesSent > 30
+        await until(lambda: bool(caller_reports(caller)))
+    assert caller_reports(caller)[0].packetsSent > 0
 
 
-async def test_the_peers_own_receiver_has_no_jitter_buffer() -> None:
-    async with call(Caller()) as peer:
-        receivers = peer._connection.getReceivers()
-        assert all(isinstance(getattr(r, JITTER_BUFFER), AtOnce) for r in receivers)
+def caller_reports(caller: Caller) -> list[Any]:
+    """What the peer's own sender reports told the caller."""
+    receiver: Any = caller.connection.getReceivers()[0]
+    stats: dict[str, Any] = receiver._RTCRtpReceiver__stats
+    return [report for report in stats.values() if report.type == "remote-outbound-rtp"]
+
+
+async def test_packets_that_are_none_or_empty_or_of_another_kind_are_let_go() -> None:
+    caller = Caller(Voice())
+    async with call(caller) as peer:
+        ears = Ears(peer)
+        taken: list[tuple[int, bytes]] = []
+        peer._path._take = lambda rtp_time, payload: taken.append((rtp_time, payload))
+        payload_type = caller.connection.getTransceivers()[0]._codecs[0].payloadType
+        for kind, payload, padding in ((payload_type, b"", 0), (payload_type, b"", 9), (13, b"x", 0)):
+            packet = RtpPacket(kind, 0, 7, 777, 1234, payload)
+            packet.padding_size = padding
+            await caller.send_rtp(packet)
+        packet = RtpPacket(payload_type, 1, 8, 778, 1234, b"sound")
+        packet.csrc, packet.padding_size = [5, 6], 3
+        await caller.send_rtp(packet)
+        await until(lambda: (778, b"sound") in taken)
+        assert not [payload for rtp_time, payload in taken if rtp_time == 777]
+        for garbage in (b"\x80", b"\x80" * 12, b"\x90" + bytes(40)):
+            peer._path.received(garbage)
+        heard = len(ears.frames)
+        await until(lambda: len(ears.frames) > heard + 5)
+
+
+async def test_the_count_of_sources_is_bounded() -> None:
+    caller = Caller(Voice())
+    async with call(caller) as peer:
+        payload_type = caller.connection.getTransceivers()[0]._codecs[0].payloadType
+        seen: set[int] = set()
+        peer._path._take = lambda rtp_time, payload: seen.add(rtp_time)
+        for number in range(30):
+            await caller.send_rtp(RtpPacket(payload_type, 0, 1, number, 5_000 + number, b"sound"))
+        await until(lambda: len(seen) >= 30)
+        assert len(peer._audio.receiver._RTCRtpReceiver__remote_streams) <= 8  # type: ignore[attr-defined]
 
 
 # --- sound both ways --------------------------------------------------------------------------------------------
@@ -182,15 +229,14 @@ async def test_a_frame_comes_soon_after_its_packet() -> None:
     caller = Caller(Voice(tone_48k(440, 20)))
     async with call(caller) as peer:
         ears = Ears(peer)
-        receiver = peer._connection.getReceivers()[0]
         arrivals: list[float] = []
-        handle = receiver._handle_rtp_packet
+        take = peer._path._take
 
-        async def stamped(*args: object, **named: object) -> None:
+        def stamped(rtp_time: int, payload: bytes) -> None:
             arrivals.append(asyncio.get_running_loop().time())
-            await handle(*args, **named)  # type: ignore[arg-type]
+            take(rtp_time, payload)
 
-        receiver._handle_rtp_packet = stamped  # type: ignore[method-assign]
+        peer._path._take = stamped
         await until(lambda: len(ears.loud) > 10)
         first = len(ears.frames)
         await until(lambda: len(ears.frames) > first + 50)

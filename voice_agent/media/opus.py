@@ -1,20 +1,18 @@
-"""Opus, both ways: one decoder, one encoder and one track for the whole session, in the event loop.
+"""Opus, both ways: one decoder and one encoder for the whole session, in the event loop.
 
-The track hands aiortc ready packets, encoded where they are: a frame takes 0.2 ms, to decode one 0.05, and a hop to a thread and back 0.1. Once the encoder has settled on digital silence its last packet is repeated without encoding (no sample
-differs by more than one at the decoder). Timestamps count frames from zero and never jump. Source: RFC 7587.
+To encode a frame takes 0.2 ms, to decode one 0.05, a hop to a thread and back 0.1. Once the encoder has settled on
+digital silence its last packet is repeated without encoding (no sample differs by more than one at the decoder).
+Source: RFC 7587.
 """
 
 import logging
 from fractions import Fraction
-from typing import Any
 
 import av
 import numpy as np
-from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av.packet import Packet
 
 from voice_agent.audio import OPUS_RATE_HZ, Samples, silence
-from voice_agent.media.paced import PacedOutput
 from voice_agent.media.playout import FRAME_SAMPLES
 
 logger = logging.getLogger(__name__)
@@ -70,30 +68,8 @@ class OpusEncoder:
         """Encode [960] samples into one packet."""
         self._silent_frames = 0 if samples.any() else self._silent_frames + 1
         if self._silent_frames <= SETTLED_FRAMES:
-            frame = av.AudioFrame.from_ndarray(
-                np.ascontiguousarray(samples).reshape(1, -1), format="s16", layout="mono"
-            )
+            frame = av.AudioFrame("s16", "mono", FRAME_SAMPLES)
+            frame.planes[0].update(samples.tobytes())
             frame.sample_rate = OPUS_RATE_HZ
             self._packet = b"".join(bytes(packet) for packet in self._codec.encode(frame))
         return self._packet
-
-
-class OpusTrack(MediaStreamTrack):
-    """The sound of a `PacedOutput` as an aiortc track of ready packets."""
-
-    kind = "audio"
-
-    def __init__(self, output: PacedOutput) -> None:
-        super().__init__()
-        self._output = output
-        self._encoder = OpusEncoder()
-
-    async def recv(self) -> "Packet[Any]":  # generic only to the type checker
-        """The next packet, at its instant; raises MediaStreamError once stopped."""
-        if self.readyState != "live":
-            raise MediaStreamError
-        index, samples = await self._output.next_frame()
-        packet = Packet(self._encoder.encode(samples))
-        packet.pts = index * FRAME_SAMPLES
-        packet.time_base = TIME_BASE
-        return packet

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCRtpSender, RTCSessionDescription
 from aiortc.exceptions import InternalError, InvalidAccessError, InvalidStateError, OperationError
-from aiortc.mediastreams import MediaStreamTrack
 from aiortc.rtcdatachannel import RTCDataChannel
 from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtcicetransport import RTCIceTransport
@@ -26,7 +25,7 @@ from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock, until_first
 from voice_agent.config import IceServer
 from voice_agent.errors import MediaError, OfferRejected, UnknownCall
 from voice_agent.lateness import Lateness
-from voice_agent.media.aiortc_inside import gather, hand_packets_on_at_once, watch
+from voice_agent.media.aiortc_inside import NoSound, gather, watch
 from voice_agent.media.channel import LABEL, Channel
 from voice_agent.media.microphone import Microphone
 from voice_agent.media.offer import (
@@ -37,8 +36,10 @@ from voice_agent.media.offer import (
     read_fragment,
     read_offer,
 )
-from voice_agent.media.opus import OpusDecoder, OpusTrack
+from voice_agent.media.opus import OpusDecoder, OpusEncoder
 from voice_agent.media.paced import PacedOutput, PlayoutHooks
+from voice_agent.media.playout import FRAME_SAMPLES
+from voice_agent.media.sound_path import SoundPath
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +89,11 @@ class Peer:
         self.channel = Channel()
         self._microphone = Microphone(self._clock)
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=_ice_servers(ice_servers)))
-        self._audio = self._connection.addTransceiver(OpusTrack(self.output), direction="sendrecv")
+        self._audio = self._connection.addTransceiver(NoSound(), direction="sendrecv")
         opus = [c for c in RTCRtpSender.getCapabilities("audio").codecs if c.mimeType.lower() == "audio/opus"]
         self._audio.setCodecPreferences(opus)
         self._decoder = OpusDecoder()
-        hand_packets_on_at_once(self._audio.receiver, self._on_packet)
-        self._connection.on("track", self._on_track)
+        self._path = SoundPath(self._audio, self._on_packet)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
         self._offer: Offer | None = None
@@ -187,11 +187,6 @@ class Peer:
 
     # what the connection tells
 
-    def _on_track(self, track: MediaStreamTrack) -> None:
-        if track.kind == "audio":
-            for receiver in self._connection.getReceivers():
-                hand_packets_on_at_once(receiver, self._on_packet)
-
     def _on_packet(self, rtp_time: int, payload: bytes) -> None:
         if self._microphone.listened_to:
             self._microphone.put(rtp_time, self._decoder.decode(payload))
@@ -204,7 +199,9 @@ class Peer:
         state = self._connection.connectionState
         if state == "connected":
             self._heard()
-            self._connected.set()
+            if not self._connected.is_set():
+                self._connected.set()
+                self._own(self._speak(), "peer-speak")
         elif state == "failed":
             self._begin_close(self._why_failed())
         elif state == "closed":
@@ -224,7 +221,15 @@ class Peer:
         for transport in self._ice_transports():
             if transport.state == "new":
                 await gather(transport)
-                watch(transport, self._heard)
+                watch(transport, self._heard, self._path.received)
+
+    async def _speak(self) -> None:
+        """Send the output's frames at their pace."""
+        encoder = OpusEncoder()
+        await self._path.opened()
+        while True:
+            index, samples = await self.output.next_frame()
+            self._path.send(index * FRAME_SAMPLES, encoder.encode(samples))
 
     def _start_watching(self) -> None:
         self._own(self._watch(), "peer-watch")

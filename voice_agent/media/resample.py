@@ -94,7 +94,9 @@ class Resampler:
     def _filtered(self, count: int) -> NDArray[np.float32]:
         """The next `count` outputs as floats."""
         assert self._filters is not None
-        behind = self._half - 1 + self._input_first  # from an instant's input to its filter's first, in `_input`
+        behind = (
+            self._half - 1 + self._input_first
+        )  # from an instant's input to its filter's first, in `_input`
         if self._up > FEW_PHASES:
             instants = np.arange(self._given, self._given + count, dtype=np.int64) * self._down
             windows = _windows(self._input, 0, 1, 2 * self._half)

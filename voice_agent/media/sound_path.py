@@ -25,7 +25,9 @@ from voice_agent.errors import MediaError
 MAX_SOURCES = 8  # SSRCs that are counted; a peer has one, and a new one when it begins anew
 HEADER = struct.Struct("!BBHII")
 PLAIN, WITH_EXTENSION = 0x80, 0x90
-SENDER = ("ntp_timestamp", "rtp_timestamp", "octet_count", "packet_count", "rtp_header_extensions_map", "mid")
+SENDER = (
+    "rtp_started", "mid", "rtp_header_extensions_map", "ntp_timestamp", "rtp_timestamp", "octet_count", "packet_count",
+)  # fmt: skip
 _SENDER = "_RTCRtpSender__"
 _STREAMS = "_RTCRtpReceiver__remote_streams"
 
@@ -44,13 +46,20 @@ class SoundPath:
         self._transceiver: Any = transceiver
         self._sender: Any = transceiver.sender
         self._receiver: Any = transceiver.receiver
-        if not all(hasattr(self._sender, _SENDER + name) for name in SENDER) or not hasattr(self._receiver, _STREAMS):
+        known = all(hasattr(self._sender, _SENDER + name) for name in SENDER)
+        if not known or not hasattr(self._receiver, _STREAMS):
             raise MediaError("This aiortc keeps its counts elsewhere.")
         self._take = take
         self._header: bytes | None = None  # the extension's, the same in each packet
         self._payload_type = -1
-        self._sequence = random16() % 32768  # the lower half, so that none is lost to an early wrap (RFC 3711 3.3.1)
+        self._sequence = (
+            random16() % 32768
+        )  # the lower half, so that none is lost to an early wrap (RFC 3711 3.3.1)
         self._origin = random32()
+
+    async def opened(self) -> None:
+        """Wait until the section's name and numbers are known, and sound may leave."""
+        await self._sender._RTCRtpSender__rtp_started.wait()
 
     def received(self, data: bytes) -> bool:
         """Take a datagram if it is RTP; False for any other, which is aiortc's."""
@@ -69,7 +78,7 @@ class SoundPath:
         """Send a packet; `rtp_time` counts from 0. Nothing leaves while there is no path or nobody wants to hear."""
         dtls = self._sender.transport
         pair = dtls.transport._connection._nominated.get(1)
-        if pair is None or dtls._tx_srtp is None or not self._sender._enabled:
+        if pair is None or not self._sender._enabled:
             return
         if self._header is None:
             self._header = self._extension()
