@@ -108,11 +108,10 @@ class Rig:
         self.talker = self.talker or FakeEngine(self.clock)
         self.output = FakeOutput(self.clock)
         cascade = Cascade(EngineThinker(self.thinker), self.talker, PassThrough, self.clock)
-        now = AtOnce()
         parts = SessionParts(
             self.recognizer,
             cascade,
-            Ears(LoudIsVoice(), self.judge, now, now),
+            Ears(LoudIsVoice(), self.judge, AtOnce()),
             self.output,
             self.clock,
             self.turn,

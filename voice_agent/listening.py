@@ -6,11 +6,10 @@ Sound is kept for one turn at its longest, so that a recognizer can have it from
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from voice_agent.audio import (
 from voice_agent.clock import Clock
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset
 from voice_agent.turn.loudness import Loudness
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 JUDGED_SILENCE_MS = 200  # silence behind the speech that the end-of-turn model was found to judge best with
 TAIL_MS = 120  # sound after the last voiced window that the recognizer still gets: final plosives are quiet
@@ -58,17 +54,16 @@ class EchoRemover(Protocol):
         ...
 
     def clean(self, samples: Samples, played: Samples) -> Samples:
-        """The samples without its echo; runs on the detector's thread."""
+        """The samples without its echo."""
         ...
 
 
 @dataclass(frozen=True)
 class Ears:
-    """What listening needs: the detector and the echo remover (one a session), the shared model, and the threads."""
+    """What listening needs: the detector and the echo remover (one a session), the shared model, and its thread."""
 
     detector: VoiceDetector
     end_of_turn: EndOfTurnModel
-    detector_thread: Executor
     judge_thread: Executor
     echo: EchoRemover | None = None
 
@@ -94,17 +89,16 @@ class Listener:
         """How much sound before an onset belongs to the turn."""
         self._prefix_samples = ms_to_samples(prefix_ms, MODEL_RATE_HZ)
 
-    async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
+    def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
         arrival_ns = self._clock.now_ns()
-        frame = await self._without_echo(frame)
+        frame = self._without_echo(frame)
         self._keep(frame, arrival_ns)
         if not detect:
             self._unseen_samples += len(frame.samples)
             return []
-        windows = await self._on_detector_thread(self._ears.detector.push, frame.samples)
         edges: list[Edge] = []
-        for probability, first_sample in windows:
+        for probability, first_sample in self._ears.detector.push(frame.samples):
             edges += self._window(probability, self._unseen_samples + first_sample)
         return edges
 
@@ -127,17 +121,13 @@ class Listener:
                 break
         return np.concatenate(pieces) if pieces else silence(0)
 
-    async def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
+    def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
         """The frame as it came, unless what we played can be heard in it."""
         echo = self._ears.echo
         played = echo.played_with(frame.samples) if echo else None
         if echo is None or played is None:
             return frame
-        return replace(frame, samples=await self._on_detector_thread(echo.clean, frame.samples, played))
-
-    async def _on_detector_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._ears.detector_thread, partial(work, *args, **kwargs))
+        return replace(frame, samples=echo.clean(frame.samples, played))
 
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""

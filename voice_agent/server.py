@@ -64,11 +64,14 @@ PACED_CALLS = (
 
 @dataclass(frozen=True)
 class SharedEars:
-    """What all sessions hear with: two small models and two threads, so that a judgement never delays a voice."""
+    """What all sessions hear with: two small models, and a thread for judgements, so that none delays a voice.
+
+    Voices are detected in the event loop, where a hop to a thread would take more time than the work; files are not.
+    """
 
     silero: SileroNetwork
     end_of_turn: EndOfTurn
-    detector_thread: ThreadPoolExecutor
+    file_thread: ThreadPoolExecutor
     judge_thread: ThreadPoolExecutor
 
     @classmethod
@@ -77,18 +80,18 @@ class SharedEars:
         return cls(
             silero=SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx"),
             end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
-            detector_thread=ThreadPoolExecutor(1, "vad"),
+            file_thread=ThreadPoolExecutor(1, "vad"),
             judge_thread=ThreadPoolExecutor(1, "end-of-turn"),
         )
 
     def ears(self, played: PlayedSound | None) -> Ears:
         """A session's own ears; deaf to the echo of what it plays, if that is given."""
         echo = EchoCanceller(played) if played else None
-        return Ears(Vad(self.silero), self.end_of_turn, self.detector_thread, self.judge_thread, echo)
+        return Ears(Vad(self.silero), self.end_of_turn, self.judge_thread, echo)
 
     def close(self) -> None:
         """End both threads."""
-        self.detector_thread.shutdown()
+        self.file_thread.shutdown()
         self.judge_thread.shutdown()
 
 
@@ -110,7 +113,7 @@ class Agent:
         """The routes of what needs no session."""
         ears = self._ears
         return create_request_routes(
-            self._config, self._engines, lambda: Vad(ears.silero), ears.detector_thread, self._clock
+            self._config, self._engines, lambda: Vad(ears.silero), ears.file_thread, self._clock
         )
 
     def reasons(self) -> list[str]:

@@ -231,9 +231,14 @@ class Microphone:
         if self._media is None and not self._closed:
             self._media = MediaClock(self._clock.now_ns())
             self._ticking = asyncio.create_task(self._tick(), name="microphone-tick")
-        while not self._closed:
+        while self._media and not self._closed:
             self._wake.clear()
-            for frame in self._take():
+            while self._inbox:
+                for frame in self._media.push(*self._inbox.popleft()):
+                    yield frame
+                if self._inbox:
+                    await asyncio.sleep(0)  # a backlog is worked off beside everybody else
+            for frame in self._media.tick(self._clock.now_ns()):
                 yield frame
             if not self._closed:
                 await self._wake.wait()
@@ -246,13 +251,6 @@ class Microphone:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
         self._inbox.clear()
-
-    def _take(self) -> list[MicrophoneFrame]:
-        assert self._media is not None
-        frames: list[MicrophoneFrame] = []
-        while self._inbox:
-            frames += self._media.push(*self._inbox.popleft())
-        return frames + self._media.tick(self._clock.now_ns())
 
     async def _tick(self) -> None:
         """Wake the consumer each 20 ms while no packets do."""

@@ -18,7 +18,7 @@ from voice_agent.errors import WeightsError
 
 
 def load_session(path: Path) -> InferenceSession:
-    """Open a file for use from one thread at a time; raises WeightsError if it is missing, cut, or not ONNX."""
+    """Open a file; each run is its caller's thread's own. Raises WeightsError if it is missing, cut, or not ONNX."""
     options = SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

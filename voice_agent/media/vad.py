@@ -1,7 +1,8 @@
 """Is somebody speaking? WebRTC's detector as the cheap first gate, Silero's network behind it.
 
 `Vad` gives a probability for each 32 ms window. One for each microphone: it carries the network's state and belongs to
-one thread at a time; the network is stateless and may be shared. It knows no thresholds and no turns.
+one thread at a time; the network is stateless and may be shared, also between threads. It knows no thresholds and no
+turns.
 
 Source: the Silero VAD v6 model card (512 new samples at 16 kHz behind 64 of the window before).
 """
