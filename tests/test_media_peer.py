@@ -108,13 +108,23 @@ def caller_reports(caller: Caller) -> list[Any]:
     return [report for report in stats.values() if report.type == "remote-outbound-rtp"]
 
 
+def opus_type(caller: Caller) -> int:
+    """The payload type that was agreed on."""
+    section: Any = caller.connection.getTransceivers()[0]
+    return int(section._codecs[0].payloadType)
+
+
 async def test_packets_that_are_none_or_empty_or_of_another_kind_are_let_go() -> None:
     caller = Caller(Voice())
     async with call(caller) as peer:
         ears = Ears(peer)
         taken: list[tuple[int, bytes]] = []
-        peer._path._take = lambda rtp_time, payload: taken.append((rtp_time, payload))
-        payload_type = caller.connection.getTransceivers()[0]._codecs[0].payloadType
+
+        def note(rtp_time: int, payload: bytes) -> None:
+            taken.append((rtp_time, payload))
+
+        peer._path._take = note
+        payload_type = opus_type(caller)
         for kind, payload, padding in ((payload_type, b"", 0), (payload_type, b"", 9), (13, b"x", 0)):
             packet = RtpPacket(kind, 0, 7, 777, 1234, payload)
             packet.padding_size = padding
@@ -133,9 +143,13 @@ async def test_packets_that_are_none_or_empty_or_of_another_kind_are_let_go() ->
 async def test_the_count_of_sources_is_bounded() -> None:
     caller = Caller(Voice())
     async with call(caller) as peer:
-        payload_type = caller.connection.getTransceivers()[0]._codecs[0].payloadType
+        payload_type = opus_type(caller)
         seen: set[int] = set()
-        peer._path._take = lambda rtp_time, payload: seen.add(rtp_time)
+
+        def note(rtp_time: int, _payload: bytes) -> None:
+            seen.add(rtp_time)
+
+        peer._path._take = note
         for number in range(30):
             await caller.send_rtp(RtpPacket(payload_type, 0, 1, number, 5_000 + number, b"sound"))
         await until(lambda: len(seen) >= 30)

@@ -7,6 +7,7 @@ Source: RFC 7587.
 
 import logging
 from fractions import Fraction
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -46,7 +47,7 @@ class OpusDecoder:
         except av.FFmpegError as error:
             logger.warning("a packet was no Opus: %s", type(error).__name__)
             return GARBAGE
-        pieces = [np.frombuffer(frame.planes[0], np.int16, frame.samples) for frame in frames]
+        pieces = [np.frombuffer(cast(Any, frame.planes[0]), np.int16, frame.samples) for frame in frames]
         return pieces[0] if len(pieces) == 1 else np.concatenate([GARBAGE, *pieces])
 
 
