@@ -11,7 +11,7 @@ from tests.model_weights import to_model_rate, weights
 from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, Samples, samples_to_ms, silence
 from voice_agent.clock import NS_PER_MS
 from voice_agent.config import TurnConfig
-from voice_agent.media.echo import ECHO_MS, EchoCanceller, EchoPresence, PlayedSound
+from voice_agent.media.echo import ECHO_MS, LEAD_MS, EchoCanceller, EchoPresence, PlayedSound
 from voice_agent.media.vad import SileroNetwork, Vad
 from voice_agent.turn.endpoint import Endpointer
 from voice_agent.turn.rules import endpoint_rules
@@ -67,26 +67,38 @@ def test_what_was_played_is_handed_on_frame_by_frame_until_no_echo_can_come() ->
     for value in [1, 2, 3] + [0] * (ECHO_MS // 20 + 5):
         line.leave(loud(value))
         seen.append(line.beside())
-    assert seen[:4] == [1, 2, 3, 0]
-    assert seen.index(None) == 3 + ECHO_MS // 20
+    assert seen[:5] == [0, 1, 2, 3, 0]
+    assert seen.index(None) == 4 + ECHO_MS // 20
 
 
 def test_microphone_frames_that_come_in_a_burst_keep_their_place() -> None:
     line = Line()
     line.leave(loud(1))
-    assert line.beside() == 1
+    assert line.beside() == 0
     for value in (2, 3, 4):
         line.leave(loud(value))
-    assert [line.beside() for _ in range(3)] == [2, 3, 4]
+    assert [line.beside() for _ in range(3)] == [1, 2, 3]
+
+
+def test_frames_that_leave_now_before_and_now_behind_the_microphones_are_each_handed_on_once() -> None:
+    line = Line()
+    line.leave(loud(1))
+    seen = [line.beside()]
+    for value in range(2, 30, 2):
+        seen.append(line.beside())  # its frame is a moment late
+        line.leave(loud(value))
+        line.leave(loud(value + 1))
+        seen.append(line.beside())
+    assert seen == list(range(29))
 
 
 def test_a_first_frame_that_came_late_is_made_up_for() -> None:
     line = Line()
-    for value in (1, 2, 3):
+    for value in (1, 2, 3, 4):
         line.leave(loud(value))
     assert line.beside() == 3  # this one was spoken beside frame 1, so two more come at once
-    assert [line.beside(), line.beside()] == [3, 3]
-    line.leave(loud(4))
+    assert [line.beside(), line.beside()] == [4, 3]
+    line.leave(loud(5))
     assert line.beside() == 4
 
 
@@ -100,6 +112,8 @@ def test_a_microphone_that_falls_behind_is_caught_up_while_nothing_is_played() -
         line.leave(silence(FRAME))
         line.beside()
     line.leave(loud(7))
+    line.leave(loud(8))
+    line.beside()
     assert line.beside() == 7
 
 
@@ -109,7 +123,7 @@ def test_a_microphone_that_stood_for_seconds_starts_from_now() -> None:
     line.beside()
     for value in range(2, 152):
         line.leave(loud(value))
-    assert line.beside() == 151
+    assert line.beside() == 150
 
 
 def test_a_pace_that_was_anchored_anew_leaves_a_hole_of_silence() -> None:
@@ -213,7 +227,7 @@ def level(samples: NDArray[np.float64]) -> float:
 @pytest.mark.weights
 @pytest.mark.parametrize("reverb", [False, True])
 @pytest.mark.parametrize("level_db", [-15, -10])
-@pytest.mark.parametrize("delay_ms", [0, 80, 150, 250, 300])
+@pytest.mark.parametrize("delay_ms", [LEAD_MS, 80, 150, 250, 300])
 def test_a_reply_that_comes_back_never_holds_itself(
     network: SileroNetwork, replies: list[Samples], delay_ms: int, level_db: float, reverb: bool
 ) -> None:

@@ -5,7 +5,7 @@ AEC3 (what Chrome cancels with) find delay and room by itself, up to about half 
 sound can still come back: at all other times, and for a client that plays nothing back before, the microphone passes
 through bit by bit. It knows no voice activity and no turns.
 
-What it relies on: both sides count 20 ms frames of the same real time, and a frame leaves before its echo arrives.
+What it relies on: both sides count 20 ms frames of the same real time, and an echo is at least as late as `LEAD_MS`.
 """
 
 from collections import deque
@@ -28,6 +28,7 @@ from voice_agent.media.resample import Resampler
 
 KEPT_MS = 2_000  # bursts of a late event loop reach no further back
 ECHO_MS = 1_000  # so long after it left, sound may come back: network and buffers 500 ms, the room the rest
+LEAD_MS = 20  # the line of played sound is ahead by so much: a frame may leave that late, and none of it is missed
 GAP_MS = 10  # a pace off by more was anchored anew: nothing was played in between
 QUIET_FRAMES = 100  # 2 s: how long the line-up is watched for slack
 SLACK_MS = 10  # slack that the delays of single frames do not explain
@@ -121,11 +122,12 @@ class EchoCanceller:
         ahead of what left shows that earlier frames came late, and the lines are put together anew.
         """
         width = len(samples) * RATIO
-        position = self._played.end if self._position is None else self._position + width
-        behind = self._played.end - position
-        if behind < 0 or behind > ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
-            position, behind = self._played.end, 0
+        newest = self._played.end - ms_to_samples(LEAD_MS, OPUS_RATE_HZ)
+        position = newest if self._position is None else self._position + width
+        if not 0 <= self._played.end - position <= ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
+            position = newest
             self._slack.clear()
+        behind = newest - position  # negative by what is left late just now
         self._position = position
         self._slack.append(behind)
         if position - width >= self._played.sound_end + ms_to_samples(ECHO_MS, OPUS_RATE_HZ):
