@@ -28,6 +28,7 @@ from signaling.calls import Call, CallLimits, CallRegistry, CallRequest, new_cal
 from signaling.ice import IceServer, IceServers
 from signaling.routes import create_signaling_routes
 from signaling.seats import Seats
+from voice_agent import precedence
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
@@ -80,8 +81,8 @@ class SharedEars:
         return cls(
             silero=SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx"),
             end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
-            file_thread=ThreadPoolExecutor(1, "vad"),
-            judge_thread=ThreadPoolExecutor(1, "end-of-turn"),
+            file_thread=ThreadPoolExecutor(1, "vad", precedence.step_back),
+            judge_thread=ThreadPoolExecutor(1, "end-of-turn", precedence.step_back),
         )
 
     def ears(self, played: PlayedSound | None) -> Ears:
@@ -260,6 +261,7 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
 
     Raises ConfigError (port in use, bad certificate), WeightsError, EngineStartFailed.
     """
+    _go_first()
     clock = MonotonicClock()
     store = store_of(config)
     listening = bind(config.server.host, config.server.port)
@@ -281,6 +283,14 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
     finally:
         ears.close()
         listening.close()
+
+
+def _go_first() -> None:
+    """Let the event loop go before the models, and before its own threads."""
+    precedence.take()
+    asyncio.get_running_loop().set_default_executor(
+        ThreadPoolExecutor(thread_name_prefix="aside", initializer=precedence.step_back)
+    )
 
 
 def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock) -> AppParts:

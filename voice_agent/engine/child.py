@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from voice_agent import precedence
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.engine import guard
 from voice_agent.engine.connection import Connection, ConnectionEnded, ConnectionFull
@@ -84,6 +85,7 @@ def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> 
 
 def main(arguments: list[str]) -> NoReturn:
     """Run until the server is gone or says Shutdown."""
+    precedence.step_back()  # the server's loop goes first, and this was started by it
     file_descriptor, parent_pid = int(arguments[0]), int(arguments[1])
     server_pid = os.getppid()
     os.dup2(2, 1)

@@ -1,0 +1,46 @@
+"""The event loop goes before what it starts: its threads, and its processes."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from voice_agent import precedence
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="niceness of a thread is Linux's")
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_thread_that_took_precedence_has_it_alone_and_what_it_starts_steps_back() -> None:
+    before = niceness()
+    with ThreadPoolExecutor(1) as loop:
+        if not loop.submit(precedence.take).result():
+            assert loop.submit(niceness).result() == before
+            pytest.skip("the kernel does not allow it here")
+        assert loop.submit(niceness).result() == precedence.NICENESS
+        assert niceness() == before
+        assert loop.submit(_of_its_pool).result() == 0
+        assert loop.submit(_of_its_process).result() == 0
+
+
+def _of_its_pool() -> int:
+    with ThreadPoolExecutor(1, initializer=precedence.step_back) as judge:
+        return judge.submit(niceness).result()
+
+
+def _of_its_process() -> int:
+    code = "import os; from voice_agent import precedence as p; p.step_back(); print(os.getpriority(0, 0))"
+    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+
+
+def test_a_thread_that_stepped_back_further_by_itself_stays_there() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(os.nice, 5).result()
+        further = thread.submit(niceness).result()
+        thread.submit(precedence.step_back).result()
+        assert thread.submit(niceness).result() == further

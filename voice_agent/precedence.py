@@ -1,0 +1,32 @@
+"""Which thread the kernel runs first when there are more than cores: the event loop, before everything that may wait.
+
+The loop owes each caller a frame every 20 ms and takes a moment for it; a judgement or a model's step takes tens of
+milliseconds. With equal shares the loop waits for them, frame after frame. Niceness is a thread's own on Linux, and
+what a thread starts begins with it: so the loop's thread takes precedence, and its threads and processes step back.
+
+Lowering it wants root, CAP_SYS_NICE or RLIMIT_NICE; without, everything stays equal. Source: setpriority(2), notes.
+"""
+
+import os
+import sys
+
+NICENESS = (
+    -10
+)  # of the loop: ten times the share of an equal thread, though not above the kernel's own work at -20
+
+
+def take() -> bool:
+    """Let the calling thread go before others; False where the kernel does not allow it, or knows no such thing."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    except PermissionError:
+        return False
+    return True
+
+
+def step_back() -> None:
+    """Give up what the calling thread was given by the one that started it. Raising niceness is always allowed."""
+    if sys.platform == "linux" and os.getpriority(os.PRIO_PROCESS, 0) < 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
