@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from tests.live_server import live_server
 from voice_agent import precedence
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="niceness of a thread is Linux's")
@@ -44,3 +46,14 @@ def test_a_thread_that_stepped_back_further_by_itself_stays_there() -> None:
         further = thread.submit(niceness).result()
         thread.submit(precedence.step_back).result()
         assert thread.submit(niceness).result() == further
+
+
+@pytest.mark.loopback
+def test_a_server_s_event_loop_goes_before_its_engines() -> None:
+    with live_server("--profile", "scripted") as server:
+        pid = server.process.pid
+        engines = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        assert engines
+        assert [os.getpriority(os.PRIO_PROCESS, engine) for engine in engines] == [0] * len(engines)
+        if os.getpriority(os.PRIO_PROCESS, pid) != precedence.NICENESS:
+            pytest.skip("the kernel does not allow it here")
