@@ -57,3 +57,14 @@ def test_a_server_s_event_loop_goes_before_its_engines() -> None:
         assert [os.getpriority(os.PRIO_PROCESS, engine) for engine in engines] == [0] * len(engines)
         if os.getpriority(os.PRIO_PROCESS, pid) != precedence.NICENESS:
             pytest.skip("the kernel does not allow it here")
+
+
+def test_a_server_keeps_arithmetic_on_one_thread_before_anything_can_start_more() -> None:
+    code = (
+        "import os, sys; from voice_agent import __main__ as command\n"
+        "command._pull = lambda *_: print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules) or 1\n"
+        "command.main(['serve', '--profile', 'scripted'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert found.stdout == "1 False\n"

@@ -95,11 +95,11 @@ def _load(options: argparse.Namespace) -> Config:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # before numpy is imported: its matrices here are small, and a thread for each core would spin beside the event loop
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     config = _load(options)
     if status := _pull(config, []):
         return status
-    # before numpy is imported: its matrices here are small, and a thread for each core would spin beside the event loop
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from voice_agent.server import serve
 
     asyncio.run(serve(config, _tell))
