@@ -66,5 +66,5 @@ def test_a_server_keeps_arithmetic_on_one_thread_before_anything_can_start_more(
         "command.main(['serve', '--profile', 'scripted'])"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=-1, text=True)
     assert found.stdout == "1 False\n"
