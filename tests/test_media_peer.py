@@ -293,7 +293,10 @@ async def test_a_lossy_jittery_link_leaves_an_unbroken_line() -> None:
 
 
 async def test_a_peer_whose_reports_miss_packets_gets_speech_twice_and_another_does_not() -> None:
-    async with call(Caller(Voice(tone_48k(440, 20)))) as peer, call(Caller(Voice(tone_48k(440, 20)))) as other:
+    async with (
+        call(Caller(Voice(tone_48k(440, 20)))) as peer,
+        call(Caller(Voice(tone_48k(440, 20)))) as other,
+    ):
         send = peer._path.send
 
         def lose_every_third(rtp_time: int, payload: bytes) -> None:
