@@ -4,6 +4,8 @@ The recognizer tells how much it heard; the Thinker does what the last user mess
 20 frames of constant samples whose value is the word's `start_char` + 1, so that a test knows whose sound it holds.
 """
 
+import ctypes
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 RATE_HZ = 8_000
 SAMPLES_PER_FRAME = 80  # 10 ms
 FRAMES_PER_WORD = 20  # 200 ms
+BORN_WITH = dict(os.environ)  # as this module's import found it
 
 
 class Ears:
@@ -46,7 +49,7 @@ class Ears:
 
 
 class Script:
-    """Commands in the last user message: say, forever, stall, tool, raise, hoard, devour, break, family..."""
+    """Commands in the last user message: say, forever, stall, tool, raise, hoard, devour, crash, family..."""
 
     def __init__(self, context_tokens: int) -> None:
         self.context_tokens = context_tokens
@@ -65,12 +68,14 @@ class Script:
                 while not emit("on "):
                     pass
                 return ThinkerEnd("aborted")
-            case "stall" | "hoard" | "devour" | "break":
+            case "stall" | "hoard" | "devour" | "break" | "crash":
                 misbehave(command)
             case "tool":
                 return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
             case "raise":
                 raise RuntimeError("the secret transcript")
+            case "environment":
+                words = [BORN_WITH.get(name, "unset") for name in words]
             case "family":
                 words = [str(subprocess.Popen(["sleep", "600"]).pid)]
             case "refuse":
@@ -86,7 +91,7 @@ class Script:
 
 
 def misbehave(how: str) -> None:
-    """What no model should do: stand still, want too much memory, take all of it, raise what no lane survives."""
+    """What no model should do: stand still, want too much memory, take all of it, crash, raise what no lane survives."""
     match how:
         case "stall":
             time.sleep(60)
@@ -96,6 +101,8 @@ def misbehave(how: str) -> None:
             eaten = list[bytes]()
             while True:
                 eaten.append(b"1" * (16 << 20))
+        case "crash":
+            ctypes.string_at(0)
         case _:
             raise KeyboardInterrupt
 

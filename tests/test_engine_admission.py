@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine_rig import clause, running, speech_spec, until
 from tests.fakes import FakeEngine
-from voice_agent.clock import ManualClock
+from voice_agent.clock import ManualClock, MonotonicClock
 from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine, VoiceBoxBusy
-from voice_agent.engine.messages import Speak, Think
+from voice_agent.engine.client import EngineClient
+from voice_agent.engine.messages import Speak, SpeakEnd, SpeechChunk, Think
 
 
 class Room:
@@ -129,3 +131,57 @@ async def test_only_speech_needs_a_seat() -> None:
 def test_limits_that_let_nobody_in_are_refused(limits: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match="at least one job"):
         AdmissionLimits(*limits)
+
+
+# --- in front of a real engine ----------------------------------------------------------------------------------
+
+
+async def spoken(engine: EngineClient, name: str, order: list[str], end: asyncio.Event) -> int:
+    """Speak until told to end; notes its name when it sounds. Samples heard."""
+    speak = Speak(name, engine.next_epoch(), "low")
+    heard = 0
+    async with engine.submit(speak) as stream:
+        stream.push(clause(name, speak.epoch, "one two three"))
+        async for result in stream:
+            if isinstance(result, SpeechChunk) and not heard:
+                order.append(name)
+                await end.wait()
+                stream.push(SpeakEnd(name, speak.epoch))
+            heard += len(result.pcm) // 2 if isinstance(result, SpeechChunk) else 0
+    return heard
+
+
+@pytest.mark.process
+async def test_of_one_reply_more_than_fits_the_last_is_spoken_whole_once_a_seat_is_free() -> None:
+    order, ends = list[str](), {name: asyncio.Event() for name in ("a", "b", "c")}
+    async with running(speech_spec()) as process:
+        admission = Admission(AdmissionLimits(2, queued=1, wait_s=30), MonotonicClock())
+        engine = AdmittedEngine(process, admission)
+        tasks = {}
+        for name, end in ends.items():
+            tasks[name] = asyncio.create_task(spoken(engine, name, order, end))
+            await until(lambda name=name: name in order or admission.waiting == 1)
+        assert order == ["a", "b"] and sorted(process.in_flight()) == ["a", "b"]
+        with pytest.raises(VoiceBoxBusy, match="2 replies are being spoken and 1 wait"):
+            await spoken(engine, "d", order, asyncio.Event())
+        ends["b"].set()
+        await until(lambda: order == ["a", "b", "c"])
+        assert not tasks["a"].done()
+        for end in ends.values():
+            end.set()
+        lengths = await asyncio.gather(*tasks.values())
+        assert len(set(lengths)) == 1 and lengths[0] > 0
+
+
+@pytest.mark.process
+async def test_who_gets_no_seat_in_time_is_told_busy_and_costs_the_engine_nothing() -> None:
+    order, end = list[str](), asyncio.Event()
+    async with running(speech_spec()) as process:
+        engine = AdmittedEngine(process, Admission(AdmissionLimits(1, queued=4, wait_s=0.2), MonotonicClock()))
+        first = asyncio.create_task(spoken(engine, "a", order, end))
+        await until(lambda: order == ["a"])
+        with pytest.raises(VoiceBoxBusy, match="none ended in 0.2 s"):
+            await spoken(engine, "b", order, end)
+        assert process.in_flight() == ["a"]
+        end.set()
+        assert await first > 0 and order == ["a"]

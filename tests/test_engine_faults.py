@@ -1,6 +1,7 @@
 """An operator's orders, a warm spare, memory that runs out, and processes that an engine started itself."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -214,6 +215,35 @@ async def test_an_engine_that_the_kernel_kills_for_memory_says_so_and_its_server
 
 def oom_score_adj(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+# --- what a process is born with, and where it stood ------------------------------------------------------------
+
+
+async def test_the_environment_of_an_engine_is_set_before_anything_is_imported() -> None:
+    spec = replace(thinker_spec(), env={"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "1"})
+    async with running(spec) as engine:
+        request = think(engine, "r", "environment OMP_NUM_THREADS CUDA_VISIBLE_DEVICES NO_SUCH_NAME")
+        assert text_of(await answer(engine, request)) == "3 1 unset "
+
+
+async def test_a_crash_inside_a_library_is_logged_with_where_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with running(thinker_spec()) as engine:
+        with pytest.raises(EngineDied, match="was killed by SIGSEGV"):
+            await answer(engine, think(engine, "r", "crash"))
+        await until(lambda: "in misbehave" in caplog.text)
+        assert "Fatal Python error: Segmentation fault" in caplog.text
+
+
+async def test_an_engine_that_stands_still_shows_where_when_asked(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with running(thinker_spec()) as engine:
+        async with engine.submit(think(engine, "r", "stall")):
+            await until(lambda: engine.held == ["r"])
+            os.kill(engine.pid or 0, signal.SIGUSR1)
+            await until(lambda: "in misbehave" in caplog.text)
+        assert engine.state == "ready"
 
 
 # --- an engine's own children -----------------------------------------------------------------------------------

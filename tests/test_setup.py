@@ -58,6 +58,7 @@ def test_server_says_why_it_is_not_ready_then_that_it_is_and_a_second_one_finds_
         (("serve", "--profile", "cpu-tiny"), ("cpu-tiny", "cpu-small")),
         (("serve", "--config", "nowhere.toml"), ("nowhere.toml",)),
         (("serve", "--tls-cert", "a.pem"), ("tls_key",)),
+        (("serve", "--workers", "2"), ("server.workers", "load every model")),
     ],
 )
 def test_a_mistake_ends_in_one_sentence_that_says_what_is_right(

@@ -1,6 +1,7 @@
 """Small random-weight models of each Thinker family, as folders that transformers and vLLM both read."""
 # pyright: reportMissingImports=false
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ MEDIA_TEMPLATE = (
     "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+# Qwen2.5-Omni's, by the names that its processor asks its tokenizer for
+OMNI_TOKENS = {
+    "audio_token": HEARD,
+    "audio_bos_token": "<|audio_bos|>",
+    "audio_eos_token": "<|audio_eos|>",
+    "image_token": "<|IMAGE|>",
+    "video_token": "<|VIDEO|>",
+    "vision_bos_token": "<|vision_bos|>",
+    "vision_eos_token": "<|vision_eos|>",
+}
+OMNI_CONTROL = (*OMNI_TOKENS.values(), *CONTROL)
+OMNI_TEMPLATE = MEDIA_TEMPLATE.replace(SEEN, "<|vision_bos|><|IMAGE|><|vision_eos|>")
 
 _TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -48,7 +62,12 @@ def write_model(folder: Path, family: str) -> Any:
 
 
 def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
-    """Write a model that hears (qwen2-audio) or sees (llava); returns transformers' own and its processor."""
+    """Write a model that hears (qwen2-audio), sees (llava) or both (qwen2.5-omni).
+
+    Returns transformers' own and its processor. Omni's processor needs torchvision, for films.
+    """
+    if family == "qwen2.5-omni":
+        return _write_omni_media(folder)
     model = _scaled({"qwen2-audio": _qwen2_audio, "llava": _llava}[family])
     model.save_pretrained(folder)
     write_tokenizer(folder, VOCABULARY, Chat(MEDIA_CONTROL, MEDIA_TEMPLATE))
@@ -59,11 +78,31 @@ def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
     return model, processor
 
 
+def _write_omni_media(folder: Path) -> tuple[Any, Any]:
+    first = VOCABULARY - len(OMNI_CONTROL)
+    ids = {token: first + n for n, token in enumerate(OMNI_CONTROL)}
+    model = _scaled(lambda: _omni(*(ids[OMNI_TOKENS[f"{kind}_token"]] for kind in ("audio", "image", "video"))))
+    _save_omni(model, folder)
+    write_tokenizer(folder, VOCABULARY, Chat(OMNI_CONTROL, OMNI_TEMPLATE))
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_special_tokens": OMNI_TOKENS}))
+    edges = {"shortest_edge": 56 * 56, "longest_edge": 112 * 112}
+    processor = transformers.Qwen2_5OmniProcessor(
+        transformers.Qwen2VLImageProcessor(size=edges),
+        transformers.Qwen2VLVideoProcessor(size=edges),
+        transformers.WhisperFeatureExtractor(feature_size=128),
+        transformers.AutoTokenizer.from_pretrained(folder),
+        chat_template=OMNI_TEMPLATE,
+    )
+    processor.save_pretrained(folder)
+    return model, processor
+
+
 def _scaled(make: Any) -> Any:
     torch.manual_seed(7)
     model = make().eval().float()
     with torch.no_grad():
-        model.lm_head.weight.mul_(HEAD_SCALE)
+        model.get_output_embeddings().weight.mul_(HEAD_SCALE)
     model.generation_config = transformers.GenerationConfig(eos_token_id=_TEXT["eos_token_id"])
     return model
 
@@ -80,11 +119,11 @@ def _llama() -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_TEXT))
 
 
-def _omni() -> Any:
-    """The Thinker alone; its ears and eyes are there, and as small as they can be."""
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
+def _omni(audio: int = VOCABULARY + 1, image: int = VOCABULARY + 2, video: int = VOCABULARY + 3) -> Any:
+    """The Thinker alone; its ears and eyes are as small as they can be. By default their ids are such as no text has."""
+    rope = {"rope_type": "default", "type": "default", "mrope_section": [4, 6, 6]}
     config = transformers.Qwen2_5OmniThinkerConfig(
-        text_config=_TEXT | {"rope_parameters": rope},
+        text_config=_TEXT | {"rope_theta": 1e6, "rope_scaling": rope},  # as published; transformers 5 reads it too
         audio_config={
             "d_model": 32,
             "encoder_attention_heads": 2,
@@ -100,10 +139,9 @@ def _omni() -> Any:
             "out_hidden_size": 128,
             "fullatt_block_indexes": [0],
         },
-        # ids that no text has
-        audio_token_index=VOCABULARY + 1,
-        image_token_index=VOCABULARY + 2,
-        video_token_index=VOCABULARY + 3,
+        audio_token_index=audio,
+        image_token_index=image,
+        video_token_index=video,
     )
     return transformers.Qwen2_5OmniThinkerForConditionalGeneration(config)
 
@@ -159,7 +197,9 @@ def _hearing(tokenizer: Any) -> Any:
 
 def _seeing(tokenizer: Any) -> Any:
     square = {"height": 32, "width": 32}
-    eyes = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square)
+    # transformers 5 has two, and the other wants torchvision
+    eyes_of = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
+    eyes = eyes_of(size={"shortest_edge": 32}, crop_size=square)
     return transformers.LlavaProcessor(
         eyes,
         tokenizer,

@@ -34,6 +34,8 @@ LOG_MARK = (
 _OURS = re.compile(
     r"(?:voice_agent[a-z0-9_.]*|__main__): "
 )  # a logger of ours; a traceback ends in a class's name
+# what faulthandler writes at a crash and when asked by SIGUSR1: where each thread stood, nothing that anybody said
+_STACK = re.compile(r'Fatal Python error: |(?:Current thread|Thread) 0x|  File ".*", line \d+ in ')
 _READ_BYTES = 16_384
 _MAX_LINE_CHARS = 2_000
 _LAST_LINE_S = 0.1  # how long the last words of a process that has ended may take through the pipe
@@ -133,7 +135,7 @@ class ChildProcess:
             os.killpg(self._process.pid, number)
 
     async def _pump_log(self) -> None:
-        """The child's lines into our log; libraries' at DEBUG, for some are noisy."""
+        """The child's lines into our log; libraries' at DEBUG, for some are noisy, and stacks where they are seen."""
         stream = self._process.stdout
         rest = ""
         while stream is not None and (data := await stream.read(_READ_BYTES)):
@@ -147,7 +149,7 @@ class ChildProcess:
     def _log(self, line: str) -> None:
         marked = line.startswith(LOG_MARK) and line[1:3].isdigit()
         text = line[4:] if marked else line
-        level = int(line[1:3]) if marked else logging.DEBUG
+        level = int(line[1:3]) if marked else logging.ERROR if _STACK.match(line) else logging.DEBUG
         self._tail.append(text)
         if level >= logging.ERROR and (
             found := _OURS.match(text)
