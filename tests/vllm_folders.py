@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from voice_agent.bench.thinker_models import CONTROL, Chat, write_tokenizer
 
@@ -70,6 +70,7 @@ def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
         return _write_omni_media(folder)
     model = _scaled({"qwen2-audio": _qwen2_audio, "llava": _llava}[family])
     model.save_pretrained(folder)
+    _with_published_names(folder / "model.safetensors")
     write_tokenizer(folder, VOCABULARY, Chat(MEDIA_CONTROL, MEDIA_TEMPLATE))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     make = {"qwen2-audio": _hearing, "llava": _seeing}[family]
@@ -78,10 +79,15 @@ def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
     return model, processor
 
 
+def _with_published_names(file: Path) -> None:
+    """transformers 5.19 writes one prefix of Qwen2-Audio's twice, and reads it so."""
+    doubled, right = "language_model.model.model.", "language_model.model."
+    weights = {name.replace(doubled, right): value for name, value in load_file(file).items()}
+    save_file(weights, file, {"format": "pt"})
+
+
 def _write_omni_media(folder: Path) -> tuple[Any, Any]:
-    first = VOCABULARY - len(OMNI_CONTROL)
-    ids = {token: first + n for n, token in enumerate(OMNI_CONTROL)}
-    model = _scaled(lambda: _omni(*(ids[OMNI_TOKENS[f"{kind}_token"]] for kind in ("audio", "image", "video"))))
+    model = _scaled(lambda: _omni(VOCABULARY - len(OMNI_CONTROL)))
     _save_omni(model, folder)
     write_tokenizer(folder, VOCABULARY, Chat(OMNI_CONTROL, OMNI_TEMPLATE))
     file = folder / "tokenizer_config.json"
@@ -119,8 +125,12 @@ def _llama() -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_TEXT))
 
 
-def _omni(audio: int = VOCABULARY + 1, image: int = VOCABULARY + 2, video: int = VOCABULARY + 3) -> Any:
-    """The Thinker alone; its ears and eyes are as small as they can be. By default their ids are such as no text has."""
+def _omni(first_id: int = VOCABULARY + 1) -> Any:
+    """The Thinker alone; its ears and eyes are as small as they can be.
+
+    `first_id`: of OMNI_TOKENS; by default they are such as no text has.
+    """
+    ids = {name: first_id + n for n, name in enumerate(OMNI_TOKENS)}
     rope = {"rope_type": "default", "type": "default", "mrope_section": [4, 6, 6]}
     config = transformers.Qwen2_5OmniThinkerConfig(
         text_config=_TEXT | {"rope_theta": 1e6, "rope_scaling": rope},  # as published; transformers 5 reads it too
@@ -139,9 +149,13 @@ def _omni(audio: int = VOCABULARY + 1, image: int = VOCABULARY + 2, video: int =
             "out_hidden_size": 128,
             "fullatt_block_indexes": [0],
         },
-        audio_token_index=audio,
-        image_token_index=image,
-        video_token_index=video,
+        audio_token_index=ids["audio_token"],
+        image_token_index=ids["image_token"],
+        video_token_index=ids["video_token"],
+        audio_start_token_id=ids["audio_bos_token"],
+        audio_end_token_id=ids["audio_eos_token"],
+        vision_start_token_id=ids["vision_bos_token"],
+        vision_end_token_id=ids["vision_eos_token"],
     )
     return transformers.Qwen2_5OmniThinkerForConditionalGeneration(config)
 
