@@ -91,7 +91,7 @@ class Script:
 
 
 def misbehave(how: str) -> None:
-    """What no model should do: stand still, want too much memory, take all of it, crash, raise what no lane survives."""
+    """What no model should do: stand still, want too much memory, take all of it, crash, end its thread."""
     match how:
         case "stall":
             time.sleep(60)

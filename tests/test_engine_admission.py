@@ -177,7 +177,9 @@ async def test_of_one_reply_more_than_fits_the_last_is_spoken_whole_once_a_seat_
 async def test_who_gets_no_seat_in_time_is_told_busy_and_costs_the_engine_nothing() -> None:
     order, end = list[str](), asyncio.Event()
     async with running(speech_spec()) as process:
-        engine = AdmittedEngine(process, Admission(AdmissionLimits(1, queued=4, wait_s=0.2), MonotonicClock()))
+        engine = AdmittedEngine(
+            process, Admission(AdmissionLimits(1, queued=4, wait_s=0.2), MonotonicClock())
+        )
         first = asyncio.create_task(spoken(engine, "a", order, end))
         await until(lambda: order == ["a"])
         with pytest.raises(VoiceBoxBusy, match="none ended in 0.2 s"):

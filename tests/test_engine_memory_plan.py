@@ -141,7 +141,9 @@ def test_a_server_that_was_killed_leaves_its_gpu_to_the_next() -> None:
     )
     with other:
         assert other.stdout is not None and other.stdout.readline() == "holds\n"
-        with pytest.raises(ConfigError, match=rf"another voice-agent server \(process {other.pid}\): stop that"):
+        with pytest.raises(
+            ConfigError, match=rf"another voice-agent server \(process {other.pid}\): stop that"
+        ):
             claim([gpu])
         other.kill()
         other.wait()

