@@ -195,6 +195,12 @@ function fromServer(model, event) {
       return afterReply(model, event.response);
     case "conversation.item.input_audio_transcription.completed":
       return state === "thinking" && !event.transcript.trim() ? { ...model, state: "listening" } : model;
+    case "conversation.item.input_audio_transcription.failed":
+      return {
+        ...model,
+        state: state === "thinking" ? "listening" : state,
+        message: `Your words could not be made out (${event.error.message}). Say them again.`,
+      };
     case "error":
       return { ...model, message: event.error.message };
     default:

@@ -12,6 +12,7 @@ const at = (state, rest = {}) => ({ ...START, state, ...rest });
 const lost = { type: "lost", message: "lost" };
 const failed = { type: "failed", message: "busy" };
 const done = (status) => server("response.done", { response: { status } });
+const misheard = server("conversation.item.input_audio_transcription.failed", { error: { message: "engine died" } });
 const understood = (transcript) => server("conversation.item.input_audio_transcription.completed", { transcript });
 
 /** state, signal, state after it */
@@ -59,6 +60,8 @@ const MOVES = [
   ["held", done("completed"), "held"],
   ["thinking", understood(" "), "listening"],
   ["thinking", understood("hi"), "thinking"],
+  ["thinking", misheard, "listening"],
+  ["speaking", misheard, "speaking"],
   ["speaking", inside("held"), "held"],
   ["held", inside("speaking"), "speaking"],
   ["held", inside("held"), "held"],
@@ -87,6 +90,10 @@ test("a failed reply says so and the call goes on", () => {
   const model = next(at("thinking"), server("response.done", { response }));
   assert.equal(model.state, "listening");
   assert.match(model.message, /engine died/);
+});
+
+test("words that cannot be made out are asked for again", () => {
+  assert.match(next(at("thinking"), misheard).message, /engine died.* again/);
 });
 
 test("an error event shows its message and keeps the state", () => {
