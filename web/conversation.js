@@ -165,6 +165,7 @@ export class Conversation {
       server: this.parts.server,
       call,
       sound: this.sound,
+      now: () => performance.now(),
       pauseMs: () => this.pauseMs(),
       onInside: (inside) => this.see(inside),
       onReading: (reading) => this.show({ readings: [...this.readings, reading].slice(-KEPT_READINGS) }),

@@ -14,6 +14,7 @@ const UNHEARD_MS = 3000; // on a busy machine, or a long line; later it cannot b
  * @property {import("./peer.js").Server} server
  * @property {import("./peer.js").OpenCall} call
  * @property {import("./sound.js").Sound} sound
+ * @property {() => number} now  ms of a clock that always goes; the audio clock stands until the browser allows sound
  * @property {() => number} pauseMs  until it asks again
  * @property {(inside: any) => void} onInside
  * @property {(reading: import("./latency.js").Reading) => void} onReading
@@ -55,18 +56,17 @@ export class Inside {
     const nowMs = this.port.sound.now();
     if (event.type === "input_audio_buffer.speech_started") this.question = { atMs: nowMs, spoken: true };
     if (event.type === "response.created") this.created = { atMs: nowMs, question: this.question };
-    if (event.type === "output_audio_buffer.started") this.started(event.response_id.replace(/^resp_/, ""), nowMs);
+    if (event.type === "output_audio_buffer.started") this.started(event.response_id.replace(/^resp_/, ""));
   }
 
   /**
    * A reply sounds. One that nobody asked for, a greeting say, has no time to be measured from.
    * @param {string} replyId
-   * @param {number} startedMs
    */
-  started(replyId, startedMs) {
+  started(replyId) {
     const { atMs, question } = this.created;
     if (this.question === question) this.question = null; // else a newer one waits already
-    this.pending = question && { replyId, createdMs: atMs, question, startedMs };
+    this.pending = question && { replyId, createdMs: atMs, question, startedMs: this.port.now() };
     this.wake();
   }
 
@@ -110,7 +110,7 @@ export class Inside {
   /** @param {any} inside */
   read(inside) {
     const { pending } = this;
-    const sinceMs = this.port.sound.now() - (pending?.startedMs ?? 0);
+    const sinceMs = this.port.now() - (pending?.startedMs ?? 0);
     if (!pending || sinceMs < SETTLE_MS) return;
     const earMs = this.port.sound.untilHeard(pending.createdMs, pending.question);
     if (earMs === null && sinceMs < UNHEARD_MS) return;

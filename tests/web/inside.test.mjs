@@ -8,13 +8,13 @@ const CREATED = { type: "response.created" };
 const SPEECH = { type: "input_audio_buffer.speech_started" };
 const started = (id) => ({ type: "output_audio_buffer.started", response_id: `resp_${id}` });
 
-/** A call whose audio clock stands where a test sets it, and what was read of its turns. */
-function call() {
+/** A call whose clocks a test sets (the audio clock may stand still), and what was read of its turns. */
+function call({ isSilenced = false } = {}) {
   const sound = new Sound();
-  sound.now = () => call.nowMs;
+  sound.now = () => (isSilenced ? 0 : call.nowMs);
   call.nowMs = 0;
   const readings = [];
-  const inside = new Inside({ sound, onReading: (reading) => readings.push(reading) });
+  const inside = new Inside({ sound, now: () => call.nowMs, onReading: (reading) => readings.push(reading) });
   const at = (ms, event) => {
     call.nowMs = ms;
     if (event === "asked") inside.asked();
@@ -84,4 +84,13 @@ test("a question asked while another's answer begins keeps its own time", () => 
   at(1500, started("b"));
   loud("agent", 1550, 2000);
   assert.equal(read(2300, "b").totalMs, 350);
+});
+
+test("where nothing can be measured for want of a click, the server's figures are shown", () => {
+  const { at, read } = call({ isSilenced: true });
+  at(1000, SPEECH);
+  at(2500, CREATED);
+  at(2800, started("a"));
+  assert.equal(read(3600, "a"), undefined);
+  assert.deepEqual(read(5900, "a"), { totalMs: 300, atEar: false, parts: [{ name: "Silence noticed", ms: 300 }] });
 });
