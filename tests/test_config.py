@@ -111,6 +111,11 @@ def test_secrets_are_not_printed() -> None:
         ("[session]\nconnect_timeout_s = -1.0", "session.connect_timeout_s"),
         ("[server]\ndrain_s = -1.0", "server.drain_s"),
         ('[server]\napi_keys = ["k", "sha256:abc"]', r"server.api_keys\[1\]: 'sha256:' wants 64 hex digits"),
+        (
+            '[server]\nallowed_origins = ["shop.example"]',
+            r"server.allowed_origins\[0\]: 'shop.example' is no origin",
+        ),
+        ('[server]\nallowed_origins = ["https://shop.example/"]', r"is no origin: write it like https://"),
         ('[recognizer]\nlanguage = "english"', "recognizer.language: 'english' is no language tag"),
         ('[recognizer]\nfamily = "piper"', "recognizer.family: 'piper' is none of whisper, scripted"),
         ('[talker]\nfamily = "piperr"', "talker.family: .* did you mean 'piper'"),

@@ -316,6 +316,7 @@ FAMILIES = {  # of models, by section
 }
 DIGEST = "sha256:"  # before the digest of a key that stands in the configuration for the key itself
 DIGEST_OF_KEY = re.compile(r"sha256:[0-9a-fA-F]{64}")
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as a browser sends it: another form would never match
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 ENVIRONMENT_PREFIX = "VOICE_AGENT_"
@@ -521,7 +522,7 @@ def _checked(config: Config) -> Config:
 
 
 def _check_names(config: Config) -> None:
-    """Families, the language and digests of keys."""
+    """Families, the language, origins and digests of keys."""
     for section, families in FAMILIES.items():
         family = getattr(config, section).family
         if family not in families:
@@ -534,6 +535,11 @@ def _check_names(config: Config) -> None:
                 raise ConfigError(
                     f"server.{name}[{n}]: {DIGEST!r} wants 64 hex digits (printf %s KEY | sha256sum)"
                 )
+    for n, origin in enumerate(config.server.allowed_origins):
+        if origin != "*" and not ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                f"server.allowed_origins[{n}]: {origin!r} is no origin: write it like https://shop.example, no path"
+            )
     if config.recognizer.language and not LANGUAGE_TAG.fullmatch(config.recognizer.language):
         raise ConfigError(
             f"recognizer.language: {config.recognizer.language!r} is no language tag; write en, ko or de, or nothing"
