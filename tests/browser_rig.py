@@ -80,8 +80,14 @@ PERSON = """() => {
   };
   const Peer = window.RTCPeerConnection;
   window.peers = [];
+  window.events = [];
   window.RTCPeerConnection = class extends Peer {
     constructor(...rest) { super(...rest); window.peers.push(this); }
+    createDataChannel(...rest) {
+      const channel = super.createDataChannel(...rest);
+      channel.addEventListener('message', ({ data }) => window.events.push(JSON.parse(data)));
+      return channel;
+    }
   };
   window.states = [];
   addEventListener('DOMContentLoaded', () => {
@@ -90,6 +96,12 @@ PERSON = """() => {
       if (window.states.at(-1) !== state) window.states.push(state);
     };
     new MutationObserver(note).observe(document.body, { attributes: true, attributeFilter: ['data-state'] });
+    window.loudest = { user: 0, agent: 0 }; // what the meters have shown
+    const look = () => Object.keys(window.loudest).forEach((who) => {
+      const level = Number(document.body.style.getPropertyValue(`--${who}-level`));
+      window.loudest[who] = Math.max(window.loudest[who], level);
+    });
+    new MutationObserver(look).observe(document.body, { attributes: true, attributeFilter: ['style'] });
     window.readings = 0;
     const read = () => { window.readings += 1; };
     const parts = document.getElementById('latency-parts'); // other pages have none
@@ -271,6 +283,25 @@ class Person:
 
     def speak(self, sound: str) -> None:
         self.page.evaluate("(sound) => window.speak(sound)", sound)
+
+    def begin_to_speak(self, sound: str) -> None:
+        """Like `speak`, without waiting for its end."""
+        self.page.evaluate("(sound) => { window.speak(sound); }", sound)
+
+    def type(self, text: str) -> None:
+        self.page.fill("#text", text)
+        self.page.keyboard.press("Enter")
+
+    def hear_out(self, answer: str) -> None:
+        """Until an answer is over; it must have sounded at the loudspeaker since `listen`."""
+        self.wait_heard(answer)
+        self.wait("listening")
+        sounded: list[str] = []
+        for _ in range(10):  # the sound comes after the word of it
+            if most_of(sounded := self.sounded(answer), answer):
+                return
+            self.page.wait_for_timeout(300)
+        raise AssertionError(f"{sounded} of {answer!r} sounded")
 
     def listen(self, *, to_both: bool = False) -> None:
         self.page.evaluate(LISTEN, to_both)

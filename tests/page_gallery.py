@@ -29,10 +29,12 @@ from tests.browser_rig import (
     Person,
     Speech,
     coded,
+    file_microphone,
     launch,
     person_at,
     scripted_server,
     spoken,
+    write_wav,
 )
 from tests.live_server import live_server
 
@@ -54,6 +56,13 @@ SETTLE = """() => {
   document.getElementById('latency').open = matchMedia('(min-width: 60rem) and (min-height: 40rem)').matches;
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }"""
+CONVERSATION = (
+    "What is the capital of France?",
+    "And what is it famous for?",
+    "Tell me a story about a lighthouse.",
+)
+LAST_IS_BEING_ANSWERED = """(questions) =>
+  document.querySelectorAll('.caption.user').length >= questions && document.body.dataset.state === 'speaking'"""
 LONG_ENOUGH = "() => document.getElementById('log').textContent.length > 1500"
 NEVER_ANSWERED = "() => { navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); }"
 DRAG = "dispatchEvent(new DragEvent('dragover', { dataTransfer: new DataTransfer(), cancelable: true }))"
@@ -142,16 +151,6 @@ class Studio:
             yield person
 
 
-def say(person: Person, sound: str) -> None:
-    """Begin to speak; returns at once."""
-    person.page.evaluate("(sound) => { window.speak(sound); }", sound)
-
-
-def ask(person: Person, text: str) -> None:
-    person.page.fill("#text", text)
-    person.page.keyboard.press("Enter")
-
-
 def leave_waiting(_: Route) -> None:
     """Neither pass a request on nor refuse it."""
 
@@ -224,7 +223,7 @@ def talking(studio: Studio) -> None:
     with studio.call() as person:
         album, page = studio.album, person.page
         album.take(page, "listening")
-        say(person, coded(spoken(QUESTION + " " + QUESTION)))
+        person.begin_to_speak(coded(spoken(QUESTION + " " + QUESTION)))
         person.wait("hearing")
         album.take(page, "hearing")
         person.wait_heard(TALK[0])
@@ -257,7 +256,7 @@ def talking(studio: Studio) -> None:
 def thinking(studio: Studio) -> None:
     """A Thinker that takes its time."""
     with studio.call(thinker="first_ms = 60_000") as person:
-        ask(person, "When does the harbour open?")
+        person.type("When does the harbour open?")
         person.wait("thinking")
         studio.album.take(person.page, "thinking-typed-turn")
 
@@ -266,7 +265,7 @@ def telling(studio: Studio) -> None:
     """An answer that goes on for minutes, as a story does."""
     album = studio.album
     with studio.call((" " + TALK[1],), "endless = true\npiece_ms = 300") as person:
-        ask(person, "Tell me about the old sailor.")
+        person.type("Tell me about the old sailor.")
         person.wait("speaking")
         person.wait_heard("old sailor near")
         album.take(person.page, "speaking")
@@ -278,7 +277,7 @@ def telling(studio: Studio) -> None:
         person.page.keyboard.press("Escape")
         person.page.locator(".caption.cut s").wait_for()
         album.take(person.page, "cut")
-        ask(person, "And after that?")
+        person.type("And after that?")
         person.page.wait_for_function(LONG_ENOUGH, timeout=120_000)
         album.take(person.page, "long-captions")
 
@@ -298,7 +297,7 @@ def troubled(studio: Studio) -> None:
             studio.album.take(person.page, "hung-up-elsewhere")
         with studio.tab(server.url) as person:
             person.start()
-            ask(person, "When does the harbour open?")
+            person.type("When does the harbour open?")
             person.wait_heard(TALK[0])
             server.process.kill()
             person.wait("reconnecting")
@@ -306,24 +305,26 @@ def troubled(studio: Studio) -> None:
 
 
 def readme(studio: Studio) -> None:
-    """The README's pictures: the default models answer by what they can."""
-    with live_server() as server, studio.tab(server.url) as person:
-        person.start()
-        for question in ("What is the capital of France?", "And what is it famous for?"):
-            say(person, coded(spoken(question, 200)))
-            person.wait("speaking", 60_000)
-            person.wait("listening", 60_000)
-        person.page.wait_for_selector("#latency:not([hidden])")
-        say(person, coded(spoken("Tell me a story about a lighthouse.", 200)))
-        person.wait("speaking", 60_000)
-        person.page.wait_for_timeout(2_500)
-        looks: list[tuple[str, Look]] = [("page", ("desktop", "light")), ("page-phone", ("phone", "dark"))]
-        for name, look in looks:
-            shown = base64.b64encode(take_one(person.page, look)).decode()
-            blank = person.page.context.new_page()
-            webp: str = blank.evaluate(AS_WEBP, f"data:image/png;base64,{shown}")
-            blank.close()
-            (studio.album.folder / f"{name}.webp").write_bytes(base64.b64decode(webp.partition(",")[2]))
+    """The README's pictures: the default models answer, by what they can, what the browser's own microphone hears."""
+    with tempfile.TemporaryDirectory() as folder:
+        questions = [piece for text in CONVERSATION for piece in (text, 12_000)]
+        wav = write_wav(Path(folder) / "questions.wav", spoken(4_000, *questions))
+        with live_server() as server, studio.tab(server.url, flags=file_microphone(wav), own=True) as person:
+            person.start()
+            person.page.wait_for_function(LAST_IS_BEING_ANSWERED, arg=len(CONVERSATION), timeout=120_000)
+            person.page.wait_for_timeout(2_500)
+            keep_as_webp(person.page, studio.album.folder)
+
+
+def keep_as_webp(page: Page, folder: Path) -> None:
+    """One wide and one narrow picture of the same moment, as small as a README wants them."""
+    looks: list[tuple[str, Look]] = [("page", ("desktop", "light")), ("page-phone", ("phone", "dark"))]
+    for name, look in looks:
+        shown = base64.b64encode(take_one(page, look)).decode()
+        blank = page.context.new_page()
+        webp: str = blank.evaluate(AS_WEBP, f"data:image/png;base64,{shown}")
+        blank.close()
+        (folder / f"{name}.webp").write_bytes(base64.b64decode(webp.partition(",")[2]))
 
 
 SCENES = {one.__name__: one for one in (before_a_call, refused, talking, telling, thinking, troubled)}

@@ -100,12 +100,14 @@ async function openStream(deviceId) {
     noiseSuppression: true,
     autoGainControl: true,
     channelCount: 1,
-    ...(deviceId ? { deviceId: { ideal: deviceId } } : {}),
+    ...(deviceId ? { deviceId: { exact: deviceId } } : {}), // a mere wish for one is not heeded by Chromium
   };
   try {
     return await navigator.mediaDevices.getUserMedia({ audio });
   } catch (error) {
-    throw new CallError(microphoneAdvice(error instanceof DOMException ? error.name : ""));
+    const { name } = /** @type {Error} */ (error);
+    if (deviceId && name === "OverconstrainedError") return openStream("");
+    throw new CallError(microphoneAdvice(name));
   }
 }
 
