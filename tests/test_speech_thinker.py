@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -309,6 +310,49 @@ async def test_cancelling_the_reader_closes_the_connection_too():
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
+        await server.idle(0.5)
+
+
+async def test_cancelling_the_reader_in_the_moment_of_the_answer_closes_the_connection_too(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The answer's head and the cancellation are there at once: a response that nobody took is closed all the same."""
+    async with (
+        ScriptedThinker([Answer([Stall()])]) as server,
+        RemoteThinker(server.url, "m", None, MonotonicClock()) as thinker,
+    ):
+        send = httpx.AsyncClient.send
+
+        async def send_and_cancel(*args: Any, **more: Any) -> httpx.Response:
+            response = await send(*args, **more)
+            reading.cancel()
+            return response
+
+        monkeypatch.setattr(httpx.AsyncClient, "send", send_and_cancel)
+        reading = asyncio.create_task(collect(thinker, think()))
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await server.idle(0.5)
+
+
+async def test_a_closed_stream_has_closed_its_connection(monkeypatch: pytest.MonkeyPatch):
+    """Not some time later, by whoever collects garbage."""
+    closed = list[httpx.Response]()
+    aclose = httpx.Response.aclose
+
+    async def noted(response: httpx.Response) -> None:
+        await aclose(response)
+        closed.append(response)
+
+    monkeypatch.setattr(httpx.Response, "aclose", noted)
+    async with (
+        ScriptedThinker([Answer([Text("Well"), Stall()])]) as server,
+        RemoteThinker(server.url, "m", None, MonotonicClock()) as thinker,
+    ):
+        results = thinker.stream(think())
+        await anext(results)
+        await results.aclose()
+        assert closed
         await server.idle(0.5)
 
 

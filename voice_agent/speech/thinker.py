@@ -6,6 +6,7 @@ A stream ends with exactly one Finished or Failed and raises nothing but cancell
 What the bytes of a remote answer mean is told in `completion`; here are only the connection and its time limits.
 """
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -120,12 +121,13 @@ class RemoteThinker:
         """Yield the answer; one without a word is asked for once more, then is Failed("thinker_empty")."""
         for attempt in range(ATTEMPTS):
             answer = _Answer(Completion(request), self._clock)
-            async for result in self._attempt(request, answer):
-                if isinstance(result, Finished) and not answer.completion.visible:
-                    break
-                yield result
-            else:
-                return
+            async with aclosing(self._attempt(request, answer)) as results:
+                async for result in results:
+                    if isinstance(result, Finished) and not answer.completion.visible:
+                        break
+                    yield result
+                else:
+                    return
             logger.warning(
                 "Thinker gave an empty answer", extra={"reply": request.request_id, "attempt": attempt}
             )
@@ -160,8 +162,9 @@ class RemoteThinker:
         assert self._http is not None, "RemoteThinker is used inside `async with`"
         completion, limit_ns = answer.completion, self._clock.now_ns() + self._first_ns
         body = self._http.build_request("POST", self._url, json=_body(request, self._model))
-        response = await within(self._clock, limit_ns, self._http.send(body, stream=True))
+        opening = asyncio.ensure_future(self._http.send(body, stream=True))
         try:
+            response = await within(self._clock, limit_ns, opening)
             pieces, events = aiter(response.aiter_bytes()), EventStream()
             if response.status_code != 200 or "json" in response.headers.get("content-type", ""):
                 text = await within(self._clock, limit_ns, _whole_body(pieces))
@@ -179,7 +182,7 @@ class RemoteThinker:
                         yield result
                 limit_ns = self._next_limit_ns(completion, before, limit_ns)
         finally:
-            await response.aclose()
+            await _close(opening)
 
     def _next_limit_ns(self, completion: Completion, before: int, limit_ns: int) -> int:
         now_ns = self._clock.now_ns()
@@ -254,6 +257,12 @@ def _whole_answer(status: int, text: str, completion: Completion) -> list[ThinkR
     reason = error_text(cast(dict[str, Any], body)) if isinstance(body, dict) else text[:500]
     again = status == 429 or status >= 500
     return completion.fail("thinker_rejected", f"the Thinker answered {status}: {reason}", retryable=again)
+
+
+async def _close(opening: asyncio.Future[httpx.Response]) -> None:
+    """Close a response that came, also when whoever waited for it was cancelled in the same moment."""
+    if opening.done() and not opening.cancelled() and not opening.exception():
+        await opening.result().aclose()
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
