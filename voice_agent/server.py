@@ -5,10 +5,8 @@ once both engines are warm.
 """
 
 import asyncio
-import errno
 import gc
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -29,6 +27,7 @@ from signaling.ice import IceServer, IceServers
 from signaling.routes import create_signaling_routes
 from signaling.seats import Seats
 from voice_agent import precedence
+from voice_agent.address import bind, url_of
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
@@ -396,37 +395,6 @@ def stop_on_signals(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; raises ConfigError that says what is wrong with the address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"server.port: {port} is in use by another program; stop it, or choose another with --port"
-            ) from error
-        raise ConfigError(
-            f"server.host: cannot listen on {host}:{port} ({os.strerror(error.errno or 0)})"
-        ) from error
-    except OverflowError as error:
-        listening.close()
-        raise ConfigError(f"server.port: {port} is no port") from error
-    return listening
-
-
-def url_of(config: Config, listening: socket.socket) -> str:
-    """The address to open."""
-    host, port = listening.getsockname()[:2]
-    scheme = "https" if config.server.tls_cert else "http"
-    name = "localhost" if host in {"127.0.0.1", "::1", "0.0.0.0", "::"} else host
-    return f"{scheme}://{name}:{port}"
 
 
 def _check_certificate(server: ServerConfig) -> None:
