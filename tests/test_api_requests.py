@@ -357,6 +357,32 @@ async def test_a_client_that_hangs_up_ends_the_work_behind(path: str, body: Any,
         await until(lambda: scripted.open == 0)
 
 
+@pytest.mark.parametrize(("path", "body"), [(CHAT, HI | {"stream": True}), (SPEECH, SAY)])
+async def test_a_client_that_leaves_without_having_read_ends_the_work_behind(path: str, body: Any):
+    """The server waits for room to send in when it goes."""
+    scripted, given = Scripted(), 0
+
+    async def endless(request: Any) -> AsyncGenerator[Any]:
+        nonlocal given
+        scripted.open += 1
+        try:
+            for given in range(1, 2_000):  # 20 MB
+                yield TextPiece("word " * 2_000) if path == CHAT else SoundPiece(bytes(10_000))
+        finally:
+            scripted.open -= 1
+
+    scripted.answer = scripted.say = endless
+    async with serving(app_of(scripted)) as url, httpx.AsyncClient(base_url=url) as client:
+        async with client.stream("POST", path, json=body):
+            before = 0
+            while given == 0 or before != given:
+                before = given
+                await asyncio.sleep(0.1)
+            assert scripted.open == 1
+        await until(lambda: scripted.open == 0)
+        assert given - before < 3
+
+
 @pytest.mark.parametrize("path", [CHAT, SPEECH, WRITE])
 async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_fault_of_the_servers(path: str):
     messages: list[dict[str, Any]] = [

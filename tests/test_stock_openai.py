@@ -36,6 +36,7 @@ stall_s = 5
 [recognizer.options]
 text = "Tell me something."
 """
+PATIENCE_S = 20  # for cores that are busy with something else: on idle ones it takes 60 ms
 HI: Any = [{"role": "user", "content": "Hi."}]
 TOOLS: Any = [
     {
@@ -99,11 +100,6 @@ async def test_chat_completions(tmp_path: Path) -> None:
         await written_replies(stage)
         await tools_whole_and_streamed(stage)
         await refusals(stage)
-
-
-@pytest.mark.slow  # its 5 s were too short twice on busy cores; it passes on quiet ones
-async def test_a_client_that_leaves_stops_the_thinker(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
         await a_client_that_leaves(stage)
 
 
@@ -292,10 +288,10 @@ async def a_client_that_leaves(stage: Stage) -> None:
     for stream in (True, False):
         stage.answers(Answer([Text("Well, "), Stall()]))
         asking = asyncio.create_task(whole(stage, stream))
-        await stage.thinker.streaming()
+        await stage.thinker.streaming(PATIENCE_S)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        await stage.thinker.idle(5)
+        await stage.thinker.idle(PATIENCE_S)
 
 
 async def whole(stage: Stage, stream: bool) -> None:
