@@ -126,7 +126,7 @@ def test_an_interruption_leaves_what_was_heard(server: LiveServer, page: Page) -
 
 def words_played(page: Page) -> int:
     """Up to which word of the story it sounded; a browser on a busy machine conceals some on the way."""
-    rate_hz, coded = page.evaluate(TAKE)
+    rate_hz, coded = page.evaluate(TAKE, "heardSound")
     samples = np.frombuffer(base64.b64decode(coded), "<i2").astype(np.int16)
     words = words_of(STORY)
     return words.index(words_heard(samples, rate_hz, words)[-1][0]) + 1

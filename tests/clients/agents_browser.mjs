@@ -1,6 +1,6 @@
 // @openai/agents-realtime over WebRTC in a browser, unchanged: functions that a test calls in the page it is loaded into.
 import { OpenAIRealtimeWebRTC, RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
-import { clock, recited, times, until, watched } from "./watch.mjs";
+import { clock, recited, sleep, times, until, watched } from "./watch.mjs";
 
 async function opened(url, apiKey, instructions, tools) {
   const agent = new RealtimeAgent({ name: "A", instructions, tools });
@@ -32,6 +32,7 @@ window.isInterrupted = async (url, apiKey, story, question, interruption) => {
   window.listen();
   await window.speak(question);
   await until("sound", () => seen.types.includes("output_audio_buffer.started"));
+  await sleep(1500); // of the story, for a person to be tired of
   await window.speak(interruption);
   await until("the truncation", () => seen.types.includes("conversation.item.truncated"));
   await until("the second answer", () => times(seen, "response.done") >= 2);
