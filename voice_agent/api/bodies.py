@@ -11,21 +11,27 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
+from starlette.types import Message, Receive
 
 from voice_agent.api.parse import refuse_odd_numbers
 from voice_agent.errors import RemoteProtocolError
 
 MB = 1_000_000
+MOST_DISCARDED = 100 * MB  # of a body that is refused for its length; who sends more is cut off
 MOST_FIELDS = 100
 MOST_FIELD_BYTES = 256 * 1024
 
 
+async def read_body(request: Request, most_bytes: int) -> bytes:
+    """All bytes of a body."""
+    return await _limited(request, most_bytes).body()
+
+
 async def read_json(request: Request, most_bytes: int) -> dict[str, Any]:
     """The JSON object of a body; refuses what Python's reader takes and JSON does not (NaN, lone surrogates)."""
-    request = _limited(request, most_bytes)
+    body = await read_body(request, most_bytes)
     try:
-        value = from_json(await request.body(), allow_inf_nan=False)
+        value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise RemoteProtocolError("invalid_json", f"The body is not JSON: {error}.") from error
     if not isinstance(value, dict):
@@ -56,20 +62,38 @@ async def read_form(request: Request, most_bytes: int) -> AsyncGenerator[FormDat
 
 def _limited(request: Request, most_bytes: int) -> Request:
     """The request with a body that ends in 413 past its limit."""
-    too_large = HTTPException(413, f"The body is larger than {most_bytes // MB} MB.", {"connection": "close"})
+    too_large = HTTPException(
+        413, f"The body is larger than {most_bytes / MB:g} MB.", {"connection": "close"}
+    )
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:18]) > most_bytes:
-        raise too_large
     left, receive = most_bytes, request.receive
+    if announced.isdecimal() and int(announced[:18]) > most_bytes:
+        if request.headers.get("expect"):  # it asks before it sends
+            raise too_large
+        left = -1
 
     async def counted() -> Message:
         nonlocal left
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
+        message = await _received(receive)
         left -= len(message.get("body", b""))
         if left < 0:
+            await _discard(message, receive)
             raise too_large
         return message
 
     return Request(request.scope, counted, request._send)  # pyright: ignore[reportPrivateUsage]
+
+
+async def _received(receive: Receive) -> Message:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message
+
+
+async def _discard(message: Message, receive: Receive) -> None:
+    """Take what still comes: a connection closed over unread bytes is reset, and our answer lost (RFC 9112, 9.6)."""
+    left = MOST_DISCARDED
+    while left > 0 and message.get("more_body"):
+        message = await _received(receive)
+        left -= len(message.get("body", b""))

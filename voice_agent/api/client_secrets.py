@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from voice_agent.api.bodies import MB, read_body
 from voice_agent.api.parse import read_object, validated
 from voice_agent.api.schema import Wire
 from voice_agent.errors import BusyError, RemoteProtocolError
@@ -25,7 +25,7 @@ from voice_agent.errors import BusyError, RemoteProtocolError
 PATH = "/v1/realtime/client_secrets"
 PREFIX = "ek_"
 MAX_SECRETS = 10_000
-MAX_BODY_BYTES = 256 * 1024
+MAX_BODY_BYTES = MB // 4
 NO_STORE = {"cache-control": "no-store"}
 
 
@@ -75,10 +75,7 @@ def create_secret_routes(known: ClientSecrets, describe: Callable[[str], dict[st
     """The endpoint; `describe` gives the whole session object for a partial one (JSON), or RemoteProtocolError."""
 
     async def create(request: Request) -> Response:
-        body = await request.body()
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"The body is longer than the {MAX_BODY_BYTES} bytes allowed here.")
-        wanted = _read(body)
+        wanted = _read(await read_body(request, MAX_BODY_BYTES))
         session = json.dumps(wanted.session or {})
         described = describe(session)
         seconds = (wanted.expires_after or ExpiresAfter()).seconds

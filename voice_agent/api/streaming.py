@@ -55,7 +55,8 @@ class Streamed(Response):
             try:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    await asyncio.sleep(0)  # sending waits for nobody once the client is gone: let that be noticed
+                    # sending waits for nothing once the client is gone: let that be noticed
+                    await asyncio.sleep(0)
             except VoiceAgentError as error:
                 logger.warning("a streamed answer broke off: %s", error.code)
                 return  # without an end: the client sees that the body is not whole
