@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 START_S = 120
 
 
@@ -67,6 +69,18 @@ def live_server(
         reader.join(10)
         if process.stdout:
             process.stdout.close()
+
+
+def in_hand(server: LiveServer) -> tuple[int, int, int]:
+    """What a server without operator keys has in hand: calls, requests in its engines, tasks of its loop."""
+    engines = httpx.get(f"{server.url}/operator/engines").json()["engines"]
+    load = httpx.get(f"{server.url}/operator/load").json()
+    return load["calls"], sum(engine["held"] for engine in engines), load["tasks"]
+
+
+def at_most(now: tuple[int, ...], before: tuple[int, ...]) -> bool:
+    """Whether no figure has grown."""
+    return all(one <= other for one, other in zip(now, before, strict=True))
 
 
 def config_file(folder: Path, text: str) -> Path:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tests.live_server import LiveServer, config_file, live_server
+from tests.live_server import LiveServer, at_most, config_file, in_hand, live_server
 from voice_agent.api.chat_schema import ChatBody, SpeechBody
 from voice_agent.media.containers import encode
 from voice_agent.models.tones import sequence
@@ -31,6 +31,8 @@ PHASES = tuple(Phase) if "HTTP_FUZZ_EXAMPLES" in os.environ else (Phase.reuse, P
 LONGEST_S = 20.0
 TOML = """
 profile = "scripted"
+[server]
+max_requests = 2
 [thinker.options]
 texts = ["Yes."]
 """
@@ -96,10 +98,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
         process = psutil.Process(running.process.pid)
         with httpx.Client(base_url=running.url, timeout=LONGEST_S) as client:
             assert client.post("/v1/chat/completions", json=GOOD).status_code == 200
-        before = process.num_fds()
+        before, in_hand_before = process.num_fds(), in_hand(running)
         yield running
         time.sleep(1)
-        assert process.num_fds() <= before + 4
+        assert process.num_fds() <= before + 4 and at_most(in_hand(running), in_hand_before)
         assert httpx.post(f"{running.url}/v1/chat/completions", json=GOOD).json()["choices"]
         log = "".join(running.lines)
         assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:3_000]

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.live_server import LiveServer
+from tests.live_server import LiveServer, at_most, in_hand
 from tests.realtime_server import realtime_server
 from tests.realtime_wire import TOOL, Json
 from tests.test_api_realtime_types import GA
@@ -193,10 +193,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[LiveServer]:
         process = psutil.Process(running.process.pid)
         asyncio.run(walked(running.url, [({"type": "response.create"}, 0)]))
         time.sleep(1)
-        before = process.num_fds(), process.num_threads()
+        before, in_hand_before = (process.num_fds(), process.num_threads()), in_hand(running)
         yield running
         time.sleep(2)
         assert process.num_fds() <= before[0] + 2 and process.num_threads() <= before[1] + 1
+        assert at_most(in_hand(running), in_hand_before)
         asyncio.run(walked(running.url, [({"type": "response.create"}, 0)]))
         log = "".join(running.lines)
         assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:3_000]

@@ -273,9 +273,8 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             registry = CallRegistry(agent.create_call, seats, clock, limits)
             lag = LoopLag(clock)
             parts = app_parts(config, agent, registry, clock)
-            app = create_app(
-                replace(parts, routes=[*parts.routes, *operator_routes(config, agent, engines, lag)])
-            )
+            operating = operator_routes(config, agent, engines, registry, lag)
+            app = create_app(replace(parts, routes=[*parts.routes, *operating]))
             server = uvicorn.Server(_uvicorn_config(config, app))
             async with _measured(lag):
                 await _run(config, engines, registry, server, listening, tell)
@@ -319,12 +318,19 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
     )
 
 
-def operator_routes(config: Config, agent: Agent, engines: Engines, lag: LoopLag) -> list[BaseRoute]:
+def operator_routes(
+    config: Config, agent: Agent, engines: Engines, registry: CallRegistry, lag: LoopLag
+) -> list[BaseRoute]:
     """What operators may do; nothing where clients have keys and operators none: a client is no operator."""
     if config.server.api_keys and not config.server.operator_keys:
         return []
+
+    def load(_seconds: float) -> dict[str, float]:
+        return {"calls": len(registry), "tasks": len(asyncio.all_tasks())}
+
     processes = {"thinker": engines.thinker_process, "speech": engines.speech_process}
-    return create_operator_routes(processes, {"loop_lag": lag.summary, "pace": agent.pace.summary})
+    figures = {"loop_lag": lag.summary, "pace": agent.pace.summary, "load": load}
+    return create_operator_routes(processes, figures)
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""What operators may do while the server runs: see the engines, restart or stop one, see how late things are.
+"""What operators may do while the server runs: see the engines, restart or stop one, see how late things are and how
+much is in hand.
 
 Under /operator/, behind keys of its own (`server.operator_keys`): a key to talk is no key to stop an engine. It knows
 an engine only as something that can be told so.
@@ -54,9 +55,9 @@ class Operated(Protocol):
 
 
 def create_operator_routes(
-    engines: Mapping[str, Operated], lateness: Mapping[str, Callable[[float], Mapping[str, float]]]
+    engines: Mapping[str, Operated], figures: Mapping[str, Callable[[float], Mapping[str, float]]]
 ) -> list[BaseRoute]:
-    """GET /operator/engines, POST /operator/engines/{name}/{restart,stop}, GET /operator/{what is late}."""
+    """GET /operator/engines, POST /operator/engines/{name}/{restart,stop}, GET /operator/{figure}."""
 
     async def seen(request: Request) -> Response:
         return JSONResponse({"engines": [_seen(*item) for item in engines.items()]}, headers=NO_STORE)
@@ -72,7 +73,7 @@ def create_operator_routes(
         return JSONResponse(_seen(name, engine), 202, NO_STORE)
 
     async def late(request: Request) -> Response:
-        summary = lateness[request.url.path.removeprefix(PREFIX)]
+        summary = figures[request.url.path.removeprefix(PREFIX)]
         try:
             seconds = float(request.query_params.get("seconds", "60"))
         except ValueError:
@@ -82,7 +83,7 @@ def create_operator_routes(
     return [
         Route("/operator/engines", seen),
         Route("/operator/engines/{name}/{order}", order, methods=["POST"]),
-        *(Route(PREFIX + name, late) for name in lateness),
+        *(Route(PREFIX + name, late) for name in figures),
     ]
 
 
