@@ -170,6 +170,12 @@ REFUSED: list[tuple[Json, str, str | None]] = [
         "response.input[0].id",
     ),
     ({"type": "response.create", "response": {"metadata": {"k": 1}}}, "invalid_type", "response.metadata.k"),
+    ({"type": "response.create", "response": {"latency_first": 0}}, "invalid_type", "response.latency_first"),
+    (
+        {"type": "response.create", "response": {"latency_first": None}},
+        "invalid_type",
+        "response.latency_first",
+    ),
     ({"type": "response.create", "respons": {}}, "unknown_parameter", "respons"),
     (
         {"type": "conversation.item.create", "item": {"type": "message"}},

@@ -256,6 +256,7 @@ BAD_UPDATES: list[tuple[Json, str, str, str]] = [
     ({"type": "realtime", "instructions": 7}, "invalid_type", "session.instructions", ""),
     ({"type": "realtime", "latency_first": "yes"}, "invalid_type", "session.latency_first", ""),
     ({"type": "realtime", "latency_first": 1}, "invalid_type", "session.latency_first", ""),
+    ({"type": "realtime", "latency_first": None}, "invalid_type", "session.latency_first", ""),
     (
         {"type": "realtime", "output_modalities": ["text", "audio"]},
         "invalid_value",

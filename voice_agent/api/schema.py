@@ -6,7 +6,8 @@ Source: OpenAI Realtime reference, GA shape; `latency_first` and `overlap` (for 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
@@ -17,8 +18,17 @@ Speed = Annotated[float, Field(ge=0.25, le=1.5)]
 ItemId = Annotated[str, Field(min_length=1, max_length=512)]
 
 
+def _no_null(value: Any) -> Any:
+    if value is None:
+        raise PydanticCustomError("bool_type", "Input should be a valid boolean")
+    return value
+
+
+Flag = Annotated[bool | None, BeforeValidator(_no_null)]  # a boolean or left out
+
+
 class Wire(BaseModel):
-    """What all of the wire has in common: no unknown keys, no silent conversion, null for every optional key."""
+    """What all of the wire has in common: no unknown keys, no silent conversion, null for every key of OpenAI's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -167,7 +177,7 @@ class SessionPatch(Wire):
     tracing: Literal["auto"] | Tracing | None = None
     prompt: Prompt | None = None
     include: list[str] | None = None
-    latency_first: bool | None = None
+    latency_first: Flag = None
     overlap: bool | None = None
 
 
@@ -212,7 +222,7 @@ class ResponseOptions(Wire):
     prompt: Prompt | None = None
     conversation: Literal["auto", "none"] | None = None
     input: Annotated[list[NewItem], Field(max_length=256)] | None = None
-    latency_first: bool | None = None
+    latency_first: Flag = None
 
 
 class ClientEvent(Wire):
