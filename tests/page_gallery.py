@@ -309,7 +309,10 @@ def readme(studio: Studio) -> None:
     with tempfile.TemporaryDirectory() as folder:
         questions = [piece for text in CONVERSATION for piece in (text, 12_000)]
         wav = write_wav(Path(folder) / "questions.wav", spoken(4_000, *questions))
-        with live_server() as server, studio.tab(server.url, flags=tuple(file_microphone(wav)), own=True) as person:
+        with (
+            live_server() as server,
+            studio.tab(server.url, flags=tuple(file_microphone(wav)), own=True) as person,
+        ):
             person.start()
             person.page.wait_for_function(LAST_IS_BEING_ANSWERED, arg=len(CONVERSATION), timeout=120_000)
             person.page.wait_for_timeout(2_500)
