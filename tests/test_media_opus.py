@@ -34,25 +34,7 @@ def encoded(sound: Samples) -> list[bytes]:
 def test_each_frame_is_one_packet_of_20_ms_near_the_bit_rate() -> None:
     packets = encoded(tone(1.0))
     assert len(decoded(packets)) == 48_000
-    assert 8 * sum(map(len, packets)) == pytest.approx(32_000, rel=0.5)
-
-
-def test_once_the_network_loses_packets_speech_travels_twice_from_the_next_silence_on() -> None:
-    encoder = OpusEncoder()
-    sound, quiet = tone(0.2), np.zeros(960, np.int16)
-    before = [encoder.encode(sound[at : at + 960]) for at in range(0, len(sound), 960)]
-    encoder.lossy = True
-    still = [encoder.encode(sound[at : at + 960]) for at in range(0, len(sound), 960)]
-    for _ in range(SETTLED_FRAMES + 2):
-        encoder.encode(quiet)
-    behind = [encoder.encode(sound[at : at + 960]) for at in range(0, len(sound), 960)]
-    assert all(is_celt(packet) for packet in before + still)
-    assert not any(is_celt(packet) for packet in behind)
-
-
-def is_celt(packet: bytes) -> bool:
-    """By its first byte (RFC 6716 3.1): only the other modes can carry a packet twice."""
-    return packet[0] >> 3 >= 16
+    assert 8 * sum(map(len, packets)) == pytest.approx(32_000, rel=0.3)
 
 
 def test_the_tone_survives() -> None:

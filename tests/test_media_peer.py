@@ -292,24 +292,6 @@ async def test_a_lossy_jittery_link_leaves_an_unbroken_line() -> None:
     assert 1 <= concealed <= 0.35 * len(ears.frames)
 
 
-async def test_a_peer_whose_reports_miss_packets_gets_speech_twice_and_another_does_not() -> None:
-    async with (
-        call(Caller(Voice(tone_48k(440, 20)))) as peer,
-        call(Caller(Voice(tone_48k(440, 20)))) as other,
-    ):
-        send = peer._path.send
-
-        def lose_every_third(rtp_time: int, payload: bytes) -> None:
-            if rtp_time // PIECE % 3:
-                send(rtp_time, payload)
-            else:
-                peer._path._sequence = (peer._path._sequence + 1) & 0xFFFF
-
-        peer._path.send = lose_every_third
-        await until(lambda: peer._encoder.lossy)
-        assert not other._encoder.lossy
-
-
 async def test_a_lost_packet_stalls_nothing() -> None:
     caller = Caller(Voice(tone_48k(440, 20)), Link(lose=lambda number: number % 25 == 24))
     async with call(caller) as peer:

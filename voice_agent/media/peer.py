@@ -47,7 +47,6 @@ CloseReason = Literal[
     "closed", "remote_closed", "connect_timeout", "ice_failed", "dtls_failed", "disconnected"
 ]
 WATCH_MS = 250
-LOSSY_SHARE = 0.01  # of our packets: from there on speech is sent twice
 # What aiortc's SDP reader and its negotiation raise on input that it cannot follow.
 _SDP_ERRORS = (
     ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError,
@@ -93,7 +92,7 @@ class Peer:
         self._audio = self._connection.addTransceiver(NoSound(), direction="sendrecv")
         opus = [c for c in RTCRtpSender.getCapabilities("audio").codecs if c.mimeType.lower() == "audio/opus"]
         self._audio.setCodecPreferences(opus)
-        self._decoder, self._encoder = OpusDecoder(), OpusEncoder()
+        self._decoder = OpusDecoder()
         self._path = SoundPath(self._audio, self._on_packet)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
@@ -226,10 +225,11 @@ class Peer:
 
     async def _speak(self) -> None:
         """Send the output's frames at their pace."""
+        encoder = OpusEncoder()
         await self._path.opened()
         while True:
             index, samples = await self.output.next_frame()
-            self._path.send(index * FRAME_SAMPLES, self._encoder.encode(samples))
+            self._path.send(index * FRAME_SAMPLES, encoder.encode(samples))
 
     def _start_watching(self) -> None:
         self._own(self._watch(), "peer-watch")
@@ -247,14 +247,6 @@ class Peer:
             )
             if reason:
                 self._begin_close(reason)
-            elif not self._encoder.lossy:
-                self._encoder.lossy = await self._share_lost() >= LOSSY_SHARE
-
-    async def _share_lost(self) -> float:
-        """Share of our packets that the peer's last report misses; 0 before the first."""
-        reports: dict[str, Any] = await self._audio.sender.getStats()
-        remote = next((r for r in reports.values() if r.type == "remote-inbound-rtp"), None)
-        return remote.fractionLost / 256 if remote else 0.0
 
     def _resolve_aside(self, candidate: Candidate) -> None:
         """Look an mDNS name up without holding anybody: it takes a second when nobody answers."""
