@@ -19,12 +19,13 @@ STORY = "Once upon a time an old sailor lived alone near the harbour and painted
 
 
 def environment(name: str, *requirements: str) -> Path:
-    """The interpreter of a virtual environment with these packages, made once."""
+    """The interpreter of a virtual environment with these packages, made once, and again if that was cut off."""
     folder = ROOT / ".cache" / "clients" / name
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python, whole = folder / "bin" / "python", folder / "whole"
+    if not whole.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", *requirements], check=True)
+        whole.touch()
     return python
 
 

@@ -56,7 +56,7 @@ def check(name: str, heard: str, said: str, sound_bytes: int) -> None:
     seconds = sound_bytes / SECOND_BYTES
     logger.info("%s: heard %r, said %r, %.1f s of sound", name, heard, said, seconds)
     wrong, wanted = words_wrong(QUESTION, heard)
-    assert wrong <= wanted // 3 and len(said.split()) >= 2 and sound_bytes > SECOND_BYTES // 2
+    assert wrong <= wanted // 3 and said.split() and sound_bytes > SECOND_BYTES // 3  # "Paris." is an answer
 
 
 def client_of(server: LiveServer) -> OpenAI:
@@ -90,9 +90,9 @@ def test_openai_python_chat_speech_and_transcription(server: LiveServer) -> None
             messages=messages,
             stream=True,
         ):
-            delta: Any = getattr(chunk.choices[0].delta, "audio", None) if chunk.choices else None
-            said += (delta or {}).get("transcript", "")
-            sound += base64.b64decode((delta or {}).get("data", ""))
+            if chunk.choices and (delta := chunk.choices[0].delta.audio):
+                said += delta.transcript or ""
+                sound += base64.b64decode(delta.data or "")
         check("chat stream", heard, said, len(sound))
         spoken = client.audio.speech.create(
             model="tts-1", voice="alloy", input=QUESTION, response_format="mp3"
