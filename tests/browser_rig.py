@@ -380,11 +380,11 @@ def person_at(context: BrowserContext, url: str, *, own_microphone: bool = False
 
 
 @contextmanager
-def tab(browser: Browser, url: str, **options: Any) -> Generator[Person]:
+def tab(browser: Browser, url: str, *, own_microphone: bool = False, **options: Any) -> Generator[Person]:
     """A tab in a profile of its own, as most tests need it; nothing red may have been printed."""
     context = browser.new_context(permissions=["microphone"], **options)
     try:
-        person = person_at(context, url)
+        person = person_at(context, url, own_microphone=own_microphone)
         yield person
         assert not person.problems, person.problems
     finally:

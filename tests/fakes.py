@@ -22,7 +22,7 @@ from voice_agent.audio import (
     ms_to_samples,
     silence,
 )
-from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
+from voice_agent.clock import NS_PER_MS, NS_PER_S, Change, Clock
 from voice_agent.engine.messages import (
     Failed,
     Finished,
@@ -101,7 +101,7 @@ class FakeOutput:
         self._at_ns = clock.now_ns()  # up to here everything was played
         self._replies: dict[str, _Reply] = {}
         self._current = ""  # the reply that plays, or played last
-        self._changed = asyncio.Event()
+        self._change = Change()
         self.held = False
         self.underruns = 0
         self.calls: list[tuple[str, int]] = []
@@ -110,7 +110,7 @@ class FakeOutput:
         """Queue sound, once there is room; drops it if the reply was flushed."""
         reply = self._advanced(reply_id)
         while self._queued_ns() > self._queue_ns and not reply.flushed:
-            await self._change(self._clock.now_ns() + self._queued_ns() - self._queue_ns + 1)
+            await self._until(self._clock.now_ns() + self._queued_ns() - self._queue_ns + 1)
             self._advance()
         if reply.flushed or len(pcm.samples) == 0:
             return
@@ -118,7 +118,7 @@ class FakeOutput:
         reply.written.append(pcm)
         reply.written_samples += len(pcm.samples)
         self._queue.append((reply_id, pcm))
-        self._announce()
+        self._change.announce()
 
     def finish(self, reply_id: str) -> None:
         """No more of this reply comes."""
@@ -168,7 +168,7 @@ class FakeOutput:
         """Wait until the reply was first heard; None if it ended without a sound."""
         reply = self._advanced(reply_id)
         while reply.first_sound_ns is None and not reply.flushed and not (reply.finished and not self._queue):
-            await self._change(self._clock.now_ns() + NS_PER_MS if self._queue else None)
+            await self._until(self._clock.now_ns() + NS_PER_MS if self._queue else None)
             self._advance()
         return reply.first_sound_ns
 
@@ -176,7 +176,7 @@ class FakeOutput:
         """Wait until the reply is finished and played, or flushed."""
         reply = self._advanced(reply_id)
         while not reply.flushed and not (reply.finished and reply.played_samples == reply.written_samples):
-            await self._change(self._clock.now_ns() + max(1, self._queued_ns()) if self._queue else None)
+            await self._until(self._clock.now_ns() + max(1, self._queued_ns()) if self._queue else None)
             self._advance()
         return reply.played_samples
 
@@ -228,23 +228,11 @@ class FakeOutput:
 
     def _note(self, call: str) -> None:
         self.calls.append((call, self._clock.now_ns() // NS_PER_MS))
-        self._announce()
+        self._change.announce()
 
-    def _announce(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _change(self, instant_ns: int | None) -> None:
-        """Wait for the next call, or an instant."""
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
-        if instant_ns is not None and not self.held:
-            waits.append(asyncio.ensure_future(self._clock.sleep_until(instant_ns)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+    async def _until(self, instant_ns: int | None) -> None:
+        """Wait for the next call, or an instant unless it is held."""
+        await self._change.wait(self._clock, None if self.held else instant_ns)
 
 
 # --- the engine -------------------------------------------------------------------------------------------------

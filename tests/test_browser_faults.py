@@ -106,14 +106,9 @@ def test_a_denied_microphone_says_what_to_do(server: LiveServer, browser: Browse
 
 
 def test_a_machine_without_a_microphone_says_so(server: LiveServer, deaf: Browser) -> None:
-    context = deaf.new_context(permissions=["microphone"])
-    try:
-        person = person_at(context, server.url, own_microphone=True)
+    with tab(deaf, server.url, own_microphone=True) as person:
         person.page.click("#toggle")
         assert "No microphone" in person.message()
-        assert not person.problems
-    finally:
-        context.close()
 
 
 def test_a_page_over_plain_http_from_elsewhere_says_why(server: LiveServer, browser: Browser) -> None:
@@ -129,21 +124,16 @@ def test_a_microphone_that_is_lost_leaves_the_call_up_for_typing_and_comes_back(
     server: LiveServer, browser: Browser
 ) -> None:
     """The permission is taken away in the middle of a call: Chromium ends the track, as when a device is unplugged."""
-    context = browser.new_context(permissions=["microphone"])
-    try:
-        person = person_at(context, server.url, own_microphone=True)
+    with tab(browser, server.url, own_microphone=True) as person:
         person.start()
-        context.clear_permissions()
+        person.page.context.clear_permissions()
         assert "microphone is gone" in person.message()
         assert person.page.inner_text("#state") == "No microphone"
         ask(person, "Are you still there?", ANSWERS[0], aloud=False)
-        context.grant_permissions(["microphone"])
+        person.page.context.grant_permissions(["microphone"])
         person.page.evaluate("navigator.mediaDevices.dispatchEvent(new Event('devicechange'))")
         person.page.wait_for_selector("#message", state="hidden")
         assert person.page.inner_text("#state") == "Listening"
-        assert not person.problems
-    finally:
-        context.close()
 
 
 # the server

@@ -10,9 +10,7 @@ Lowering it wants root, CAP_SYS_NICE or RLIMIT_NICE; without, everything stays e
 import os
 import sys
 
-NICENESS = (
-    -10
-)  # of the loop: ten times the share of an equal thread, though not above the kernel's own work at -20
+NICENESS = -10  # of the loop: ten times an equal thread's share; the kernel's own work stays at -20
 
 
 def take() -> bool:

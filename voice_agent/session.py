@@ -258,15 +258,10 @@ class VoiceSession:
 
     def _read_ahead(self) -> None:
         """While the user speaks to nobody's answer: let the Thinker read what was said so far, if nobody else waits."""
-        every_ms, wanted = self._parts.turn.read_ahead_ms, self.settings.answers and self.settings.overlap
-        if (
-            not every_ms
-            or not wanted
-            or self.machine.reply is not Reply.NONE
-            or not self._endpointer.speaking
-        ):
-            return
-        if not self._parts.recognizer.in_flight():
+        every_ms = self._parts.turn.read_ahead_ms
+        wanted = every_ms and self.settings.answers and self.settings.overlap
+        speaking = self.machine.reply is Reply.NONE and self._endpointer.speaking
+        if wanted and speaking and not self._parts.recognizer.in_flight():
             self._turns.listen_in(self._endpointer.voiced_ms, every_ms)
 
     def _work_ahead(self, pause: Pause) -> None:

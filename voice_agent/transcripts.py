@@ -106,7 +106,7 @@ class TranscriptParts:
 
     recognizer: EngineClient
     detector: Callable[[], VoiceDetector]
-    detector_thread: Executor
+    file_thread: Executor
     places: Places
     clock: Clock
     language: str | None = None
@@ -145,7 +145,7 @@ class Transcripts:
         loop, stretches, detector = asyncio.get_running_loop(), Stretches(), self._parts.detector()
         for first in range(0, len(samples), LOOK_S * MODEL_RATE_HZ):
             look = functools.partial(detector.push, samples[first : first + LOOK_S * MODEL_RATE_HZ])
-            for probability, at in await loop.run_in_executor(self._parts.detector_thread, look):
+            for probability, at in await loop.run_in_executor(self._parts.file_thread, look):
                 for stretch in stretches.window(probability, at):
                     yield stretch
         for stretch in stretches.finish():

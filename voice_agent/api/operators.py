@@ -72,7 +72,7 @@ def create_operator_routes(
         (engine.restart if word == "restart" else engine.stop)()
         return JSONResponse(_seen(name, engine), 202, NO_STORE)
 
-    async def late(request: Request) -> Response:
+    async def figure(request: Request) -> Response:
         summary = figures[request.url.path.removeprefix(PREFIX)]
         try:
             seconds = float(request.query_params.get("seconds", "60"))
@@ -83,7 +83,7 @@ def create_operator_routes(
     return [
         Route("/operator/engines", seen),
         Route("/operator/engines/{name}/{order}", order, methods=["POST"]),
-        *(Route(PREFIX + name, late) for name in figures),
+        *(Route(PREFIX + name, figure) for name in figures),
     ]
 
 

@@ -28,9 +28,7 @@ from voice_agent.media.resample import Resampler
 
 KEPT_MS = 2_000  # bursts of a late event loop reach no further back
 ECHO_MS = 1_000  # so long after it left, sound may come back: network and buffers 500 ms, the room the rest
-LEAD_MS = (
-    20  # the line of played sound is ahead by so much: a frame may leave that late, and none of it is missed
-)
+LEAD_MS = 20  # the line of played sound is ahead by so much: a frame that leaves so late is not missed
 GAP_MS = 10  # a pace off by more was anchored anew: nothing was played in between
 QUIET_FRAMES = 100  # 2 s: how long the line-up is watched for slack
 SLACK_MS = 10  # slack that the delays of single frames do not explain
@@ -101,7 +99,7 @@ class EchoPresence:
 
 
 class EchoCanceller:
-    """One for each microphone. `played_with` belongs to the event loop, `clean` to one thread at a time.
+    """One for each microphone, in the event loop: what it takes is less than a hop to a thread.
 
     State: `_position` how far the line of played sound was taken, frame by frame with the microphone; `_slack` how
     far that was behind the newest, for the last frames; and AEC3's model of delay and room, kept between replies.

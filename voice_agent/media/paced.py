@@ -2,7 +2,7 @@
 
 The pace is a start instant plus the frame's index on the injected clock, so it never drifts, is never overtaken, and
 what a flush drops was never sent. It tells whoever waits what became of a reply. Which samples a frame holds is
-`PlayoutBuffer`'s business; Opus and RTP are the track's.
+`PlayoutBuffer`'s business; Opus and RTP are the peer's.
 """
 
 from collections import OrderedDict
@@ -35,7 +35,7 @@ class PlayoutHooks:
 class PacedOutput:
     """The session's `AudioOutput` over a paced track: one frame each 20 ms from a start instant, never ahead of it.
 
-    `next_frame` belongs to the track alone. A frame that is late is given at once, so that the pace is kept; after
+    `next_frame` belongs to the peer alone. A frame that is late is given at once, so that the pace is kept; after
     a stall of over 200 ms the pace is anchored anew. Everything else may be called at any time, also after `close`.
     How late each frame was sent goes to `pace`, if one is given: a frame has been sent when the next is asked for.
     """

@@ -52,9 +52,7 @@ class SoundPath:
         self._take = take
         self._header: bytes | None = None  # the extension's, the same in each packet
         self._payload_type = -1
-        self._sequence = (
-            random16() % 32768
-        )  # the lower half, so that none is lost to an early wrap (RFC 3711 3.3.1)
+        self._sequence = random16() % 32768  # of the lower half: no early wrap loses any (RFC 3711 3.3.1)
         self._origin = random32()
 
     async def opened(self) -> None:
