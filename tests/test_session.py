@@ -65,7 +65,7 @@ class LoudIsVoice:
         self._samples = np.zeros(0, dtype=np.int16)
         self._first = 0
 
-    def push(self, samples: Samples) -> list[tuple[float, int]]:
+    async def push(self, samples: Samples) -> list[tuple[float, int]]:
         self._samples = np.concatenate([self._samples, samples])
         windows: list[tuple[float, int]] = []
         while len(self._samples) >= WINDOW:

@@ -16,14 +16,13 @@ from voice_agent.api.voices import create_voice_routes
 from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engines import Engines, cascade_of
-from voice_agent.listening import VoiceDetector
 from voice_agent.models.catalog import MODELS
-from voice_agent.transcripts import Places, TranscriptParts, Transcripts
+from voice_agent.transcripts import FileDetector, Places, TranscriptParts, Transcripts
 from voice_agent.voices import Voices
 
 
 def create_request_routes(
-    config: Config, engines: Engines, detector: Callable[[], VoiceDetector], thread: Executor, clock: Clock
+    config: Config, engines: Engines, detector: Callable[[], FileDetector], thread: Executor, clock: Clock
 ) -> list[BaseRoute]:
     """All their routes. `detector` makes a voice detector for one file, which runs on `thread`."""
     places = Places(config.server.max_requests, engines.reasons)

@@ -1,6 +1,7 @@
 """The ears of a session: microphone frames in, edges of the user's turn out, and the sound of the turn kept.
 
-The voice detector and the end-of-turn model run on threads that all sessions share; the loop only waits for them.
+The voice detector's network hears the windows of all sessions together, in the loop; the end-of-turn model runs on a
+thread that all sessions share. Sessions only wait for both.
 Sound is kept for one turn at its longest, so that a recognizer can have it from before the onset.
 """
 
@@ -31,9 +32,9 @@ TAIL_MS = 120  # sound after the last voiced window that the recognizer still ge
 
 
 class VoiceDetector(Protocol):
-    """Voice probability for each 32 ms window (media.vad.Vad)."""
+    """Voice probability for each 32 ms window (media.vad.LiveVad)."""
 
-    def push(self, samples: Samples) -> Sequence[tuple[float, int]]:
+    async def push(self, samples: Samples) -> Sequence[tuple[float, int]]:
         """(probability, first sample) of each window these samples complete."""
         ...
 
@@ -89,7 +90,7 @@ class Listener:
         """How much sound before an onset belongs to the turn."""
         self._prefix_samples = ms_to_samples(prefix_ms, MODEL_RATE_HZ)
 
-    def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
+    async def hear(self, frame: MicrophoneFrame, *, detect: bool = True) -> list[Edge]:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
         arrival_ns = self._clock.now_ns()
         frame = self._without_echo(frame)
@@ -98,7 +99,7 @@ class Listener:
             self._unseen_samples += len(frame.samples)
             return []
         edges: list[Edge] = []
-        for probability, first_sample in self._ears.detector.push(frame.samples):
+        for probability, first_sample in await self._ears.detector.push(frame.samples):
             edges += self._window(probability, self._unseen_samples + first_sample)
         return edges
 

@@ -49,7 +49,7 @@ from voice_agent.loop_lag import LoopLag
 from voice_agent.media.echo import EchoCanceller, PlayedSound
 from voice_agent.media.end_of_turn import EndOfTurn
 from voice_agent.media.peer import Peer, PeerLimits
-from voice_agent.media.vad import SileroNetwork, Vad
+from voice_agent.media.vad import LiveVad, SileroNetwork, Vad, VoiceBatch
 from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.models.store import Store
 from voice_agent.session import SessionParts, VoiceSession
@@ -70,6 +70,7 @@ class SharedEars:
     """
 
     silero: SileroNetwork
+    voices: VoiceBatch
     end_of_turn: EndOfTurn
     file_thread: ThreadPoolExecutor
     judge_thread: ThreadPoolExecutor
@@ -77,8 +78,10 @@ class SharedEars:
     @classmethod
     def load(cls, store: Store) -> "SharedEars":
         """Load the two small models (0.2 s). Raises WeightsError."""
+        silero = SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx")
         return cls(
-            silero=SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx"),
+            silero=silero,
+            voices=VoiceBatch(silero),
             end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
             file_thread=ThreadPoolExecutor(1, "vad", precedence.step_back),
             judge_thread=ThreadPoolExecutor(1, "end-of-turn", precedence.step_back),
@@ -87,7 +90,7 @@ class SharedEars:
     def ears(self, played: PlayedSound | None) -> Ears:
         """A session's own ears; deaf to the echo of what it plays, if that is given."""
         echo = EchoCanceller(played) if played else None
-        return Ears(Vad(self.silero), self.end_of_turn, self.judge_thread, echo)
+        return Ears(LiveVad(self.voices), self.end_of_turn, self.judge_thread, echo)
 
     def close(self) -> None:
         """End both threads."""

@@ -175,7 +175,7 @@ class VoiceSession:
     async def _listen(self) -> None:
         async for frame in self._microphone:
             by_hand = self.settings.turn_detection == "none"
-            for edge in self._listener.hear(frame, detect=not by_hand):
+            for edge in await self._listener.hear(frame, detect=not by_hand):
                 self._on_edge(edge)
             if by_hand:
                 self._follow_by_hand(frame)

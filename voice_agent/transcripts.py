@@ -7,10 +7,11 @@ recognizer at once.
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from secrets import token_hex
+from typing import Protocol
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Failed, Transcribe, Transcript
 from voice_agent.errors import BusyError, EngineError, EngineStalled, MediaError, RemoteProtocolError
-from voice_agent.listening import VoiceDetector
 from voice_agent.media.containers import decode
 from voice_agent.requests import Segment, TimedWord, Transcribed, TranscriptionRequest
 
@@ -100,12 +100,20 @@ class Stretches:
         return max(1, self._longest_pause[1] - self._longest_pause[0])
 
 
+class FileDetector(Protocol):
+    """Voice probability for each 32 ms window of a file (media.vad.Vad)."""
+
+    def push(self, samples: Samples) -> Sequence[tuple[float, int]]:
+        """(probability, first sample) of each window these samples complete; blocks."""
+        ...
+
+
 @dataclass(frozen=True)
 class TranscriptParts:
     """What transcribing needs: the engine, a detector for each file and its thread, and the shared places."""
 
     recognizer: EngineClient
-    detector: Callable[[], VoiceDetector]
+    detector: Callable[[], FileDetector]
     file_thread: Executor
     places: Places
     clock: Clock

@@ -9,12 +9,15 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     InvalidGraph,
     InvalidProtobuf,
     NoSuchFile,
+    RuntimeException,
 )
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     NotImplemented as NotSupported,
 )
 
 from voice_agent.errors import WeightsError
+
+RUN_ERRORS = (Fail, InvalidArgument, RuntimeException)  # what a run raises, whatever was wrong
 
 
 def load_session(path: Path) -> InferenceSession:
