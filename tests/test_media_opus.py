@@ -1,5 +1,8 @@
-"""Opus on the way out: what a decoder hears, and that silence costs nothing."""
+"""Opus on the way out and in: what another codec hears, that silence costs nothing, and what is no Opus."""
 
+import ctypes.util
+import subprocess
+import sys
 import time
 from fractions import Fraction
 
@@ -8,7 +11,10 @@ import numpy as np
 import pytest
 
 from voice_agent.audio import Samples, dbfs
-from voice_agent.media.opus import SETTLED_FRAMES, OpusDecoder, OpusEncoder
+from voice_agent.errors import MediaError
+from voice_agent.media import opus
+from voice_agent.media.opus import BIT_RATE, SETTLED_FRAMES, OpusDecoder, OpusEncoder
+from voice_agent.media.resample import Resampler
 
 
 def tone(seconds: float, hz: float = 440.0) -> Samples:
@@ -34,7 +40,7 @@ def encoded(sound: Samples) -> list[bytes]:
 def test_each_frame_is_one_packet_of_20_ms_near_the_bit_rate() -> None:
     packets = encoded(tone(1.0))
     assert len(decoded(packets)) == 48_000
-    assert 8 * sum(map(len, packets)) == pytest.approx(32_000, rel=0.3)
+    assert 8 * sum(map(len, packets)) == pytest.approx(BIT_RATE, rel=0.3)
 
 
 def test_the_tone_survives() -> None:
@@ -65,10 +71,50 @@ def test_a_settled_silent_frame_takes_no_time() -> None:
     assert time.perf_counter() - began < 0.1
 
 
-def test_the_decoder_hears_what_another_hears() -> None:
-    packets = encoded(tone(0.5))
+def test_the_decoder_hears_what_another_hears_and_when_it_does() -> None:
+    rising = (8_000 * np.sin(1e3 * np.pi * np.square(np.arange(24_000) / 48_000))).astype(
+        np.int16
+    )  # to 500 Hz
+    packets = encoded(rising)
     decoder = OpusDecoder()
-    assert np.array_equal(np.concatenate([decoder.decode(packet) for packet in packets]), decoded(packets))
+    heard = np.concatenate([decoder.decode(packet) for packet in packets])
+    assert len(heard) == 8_000
+    resampler = Resampler(48_000, 16_000)
+    right = np.concatenate([resampler.push(decoded(packets)), resampler.flush()])
+    assert dbfs((heard - right)[400:-400]) < dbfs(right) - 14
+
+
+def test_the_encoder_takes_whole_frames_only() -> None:
+    with pytest.raises(AssertionError):
+        OpusEncoder().encode(np.zeros(480, np.int16))
+
+
+def test_a_host_without_the_library_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(_name: str) -> None: ...
+
+    monkeypatch.setattr(opus, "_PLACES", ())
+    monkeypatch.setattr(ctypes.util, "find_library", no_library)
+    opus.libopus.cache_clear()
+    with pytest.raises(MediaError, match="libopus is missing"):
+        OpusDecoder()
+    opus.libopus.cache_clear()
+
+
+def test_codecs_are_freed_with_their_owners() -> None:
+    """A thousand pairs take 40 MB if they are not."""
+    script = """
+import resource
+from voice_agent.errors import MediaError
+from voice_agent.media import opus
+from voice_agent.media.opus import OpusDecoder, OpusEncoder
+OpusEncoder(), OpusDecoder()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(1000):
+    OpusEncoder(), OpusDecoder()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    grown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(grown.stdout) < 4_000  # KB
 
 
 def test_the_decoder_takes_stereo_packets_of_any_length_and_outlives_garbage() -> None:
@@ -86,7 +132,7 @@ def test_the_decoder_takes_stereo_packets_of_any_length_and_outlives_garbage() -
         frame.sample_rate = 48_000
         heard += [decoder.decode(bytes(packet)) for packet in codec.encode(frame)]
         assert len(decoder.decode(b"\xff\xff\xff")) == 0
-    assert {len(piece) for piece in heard} == {2_880}
+    assert {len(piece) for piece in heard} == {960}
     sound = np.concatenate(heard)
-    assert np.argmax(np.abs(np.fft.rfft(sound))) * 48_000 / len(sound) == pytest.approx(440, abs=4)
-    assert dbfs(sound[4_800:]) == pytest.approx(dbfs(left) - 6.0, abs=1.0)
+    assert np.argmax(np.abs(np.fft.rfft(sound))) * 16_000 / len(sound) == pytest.approx(440, abs=4)
+    assert dbfs(sound[1_600:]) == pytest.approx(dbfs(left) - 6.0, abs=1.0)

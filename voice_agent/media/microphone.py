@@ -17,9 +17,9 @@ import numpy as np
 
 from voice_agent.audio import FRAME_MS, MODEL_RATE_HZ, OPUS_RATE_HZ, MicrophoneFrame, Samples, silence
 from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
-from voice_agent.media.resample import Resampler
 
-PER_MS = OPUS_RATE_HZ // 1000  # samples on the sender's side; all positions below count these
+PER_MS = OPUS_RATE_HZ // 1000  # RTP time; all positions below count it
+PER_SAMPLE = OPUS_RATE_HZ // MODEL_RATE_HZ  # RTP time in a sample of the decoded sound
 PIECE = FRAME_MS * PER_MS
 FRAME_SAMPLES = MODEL_RATE_HZ * FRAME_MS // 1000
 REORDER = 40 * PER_MS  # an early packet waits for the missing one until this much has come or gone by
@@ -31,8 +31,8 @@ MAX_LEAD = (
 MAX_BEHIND = 5000 * PER_MS  # nobody asked for so long: that time is left out
 LEAK = 0.002  # of the sound's length goes off the lead: far above any crystal's drift and below notice
 RESTART_AFTER_LATE = 10  # so many late packets in a row are a sender that began a new count
-FADE_OUT = 10 * PER_MS
-FADE_IN = 5 * PER_MS // 2
+FADE_OUT = 10 * MODEL_RATE_HZ // 1000  # in samples
+FADE_IN = 5 * MODEL_RATE_HZ // 2000
 INBOX_FRAMES = 100  # 2 s
 TICK_NS = FRAME_MS * NS_PER_MS
 FLOWING_NS = 2 * TICK_NS  # packets that come at least so often move time on by themselves
@@ -58,7 +58,7 @@ class MediaClock:
         self._line = _Line()
 
     def push(self, rtp_time: int, pcm: Samples, now_ns: int) -> list[MicrophoneFrame]:
-        """Take a decoded packet: samples [T] at 48 kHz; its time may wrap at 32 bits."""
+        """Take a decoded packet: samples [T] at 16 kHz; its RTP time (48 kHz) may wrap at 32 bits."""
         self._pass_time(now_ns)
         ahead = self._ahead(rtp_time)
         if ahead < 0:
@@ -106,7 +106,7 @@ class MediaClock:
         """Accept what waits: whatever fits by now, and after 40 ms whatever there is."""
         while self._early:
             first = min(self._early, key=self._ahead)
-            waiting = sum(len(pcm) for pcm in self._early.values())
+            waiting = PER_SAMPLE * sum(len(pcm) for pcm in self._early.values())
             overdue = now_ns - self._early_since_ns >= REORDER // PER_MS * NS_PER_MS
             if self._ahead(first) > 0 and waiting <= REORDER and not overdue:
                 return
@@ -122,37 +122,35 @@ class MediaClock:
             missing = behind
         if missing > 0:
             self._silence(missing)
-        self._next = rtp_time + len(pcm)
+        length = PER_SAMPLE * len(pcm)
+        self._next = rtp_time + length
         self._filled = 0
         self._late_in_a_row = 0
         if self._lead > MAX_LEAD:
             self.dropped_late += 1
             return
         self._line.sound(pcm)
-        self._lead += len(pcm)
-        leak = LEAK * len(pcm)
+        self._lead += length
+        leak = LEAK * length
         self._lead -= max(-leak, min(leak, self._lead))
 
     def _silence(self, count: int) -> None:
-        self._line.silence(count)
+        self._line.silence(count // PER_SAMPLE)
         self._lead += count
 
 
 class _Line:
-    """What goes out: soft edges at gaps, resampling, cutting into frames.
+    """What goes out: soft edges at gaps, cutting into frames.
 
-    `_marks` says of which kind the samples are that are not yet in a frame: [length at 48 kHz, concealed].
+    `_marks` says of which kind the samples are that are not yet in a frame: [samples, concealed].
     """
 
     def __init__(self) -> None:
-        self._resampler = Resampler(OPUS_RATE_HZ, MODEL_RATE_HZ)
         self._tail = silence(0)  # the end of the sound, for its fade
-        self._ready = silence(0)  # at 16 kHz
+        self._ready = silence(0)
         self._marks: deque[tuple[int, bool]] = deque()
         self._first_sample = 0
         self._silent = True
-        # The whole line is 1.5 ms late, so that a frame need not wait for the next packet to be resampled.
-        self._put(silence(self._resampler.lookahead), concealed=True)
 
     def sound(self, pcm: Samples) -> None:
         if self._silent:
@@ -167,8 +165,9 @@ class _Line:
         """A gap: the last sound runs backwards into silence, so that no edge clicks."""
         gap = silence(count)
         faded = self._tail[::-1][:count]
-        gap[: len(faded)] = faded * np.linspace(1, 0, len(faded))
-        self._tail = self._tail[:0]
+        if len(faded):
+            gap[: len(faded)] = faded * np.linspace(1, 0, len(faded))
+            self._tail = self._tail[:0]
         self._silent = True
         self._put(gap, concealed=True)
 
@@ -183,11 +182,11 @@ class _Line:
 
     def _put(self, pcm: Samples, *, concealed: bool) -> None:
         self._marks.append((len(pcm), concealed))
-        self._ready = np.concatenate([self._ready, self._resampler.push(pcm)])
+        self._ready = np.concatenate([self._ready, pcm])
 
     def _mostly_concealed(self) -> bool:
         """Whether over half of the next frame is no sound that came."""
-        missing, wanted = 0, PIECE
+        missing, wanted = 0, FRAME_SAMPLES
         while wanted:
             length, concealed = self._marks.popleft()
             part = min(length, wanted)
@@ -195,7 +194,7 @@ class _Line:
             missing += part if concealed else 0
             if length > part:
                 self._marks.appendleft((length - part, concealed))
-        return missing > PIECE // 2
+        return missing > FRAME_SAMPLES // 2
 
 
 class Microphone:
@@ -220,7 +219,7 @@ class Microphone:
         return self._media is not None and not self._closed
 
     def put(self, rtp_time: int, samples: Samples) -> None:
-        """Take a decoded packet: samples [T] at 48 kHz, with its 32-bit RTP time."""
+        """Take a decoded packet: samples [T] at 16 kHz, with its 32-bit RTP time."""
         if self.listened_to and len(samples):
             self._came_ns = self._clock.now_ns()
             self._inbox.append((rtp_time, samples, self._came_ns))
