@@ -32,6 +32,7 @@ SETTLED_FRAMES = 15  # after so many zero frames the encoder's packets are as go
 LONGEST_PACKET_MS = 120  # RFC 6716 3.2.5
 MAX_PACKET_BYTES = 1_275  # RFC 6716 3.4, for a packet of one frame
 GARBAGE = silence(0)
+SILENT_FRAME = bytes(2 * FRAME_SAMPLES)
 
 _VOIP = 2048
 _SET_BIT_RATE, _SET_COMPLEXITY, _SET_INBAND_FEC, _SET_LOSS_PERCENT = 4002, 4010, 4012, 4014
@@ -109,11 +110,10 @@ class OpusEncoder:
     def encode(self, samples: Samples) -> bytes:
         """Encode [960] samples into one packet."""
         assert len(samples) == FRAME_SAMPLES, "libopus reads what it was promised"
-        self._silent_frames = 0 if samples.any() else self._silent_frames + 1
+        sound = samples.tobytes()
+        self._silent_frames = self._silent_frames + 1 if sound == SILENT_FRAME else 0
         if self._silent_frames <= SETTLED_FRAMES:
-            size = self._library.opus_encode(
-                self._codec, samples.tobytes(), FRAME_SAMPLES, self._room, MAX_PACKET_BYTES
-            )
+            size = self._library.opus_encode(self._codec, sound, FRAME_SAMPLES, self._room, MAX_PACKET_BYTES)
             assert size > 0, f"libopus could not encode: {size}"
             self._packet = ctypes.string_at(self._room, size)
         return self._packet

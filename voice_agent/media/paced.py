@@ -47,6 +47,7 @@ class PacedOutput:
         self._pace = pace
         self._buffer = PlayoutBuffer()
         self._change = Change()
+        self._writers = 0  # that wait for room, and so for the next frame
         self._closed = False
         self._start_ns: int | None = None
         self._index = 0
@@ -62,8 +63,12 @@ class PacedOutput:
 
     async def write(self, reply_id: str, pcm: PcmChunk) -> None:
         """Queue sound; waits while more than 8 s are queued; returns at once if the reply was flushed or all closed."""
-        while self._buffer.queued_ms > MAX_QUEUED_MS and not self._gone(reply_id):
-            await self._change.wait(self._clock)
+        self._writers += 1
+        try:
+            while self._buffer.queued_ms > MAX_QUEUED_MS and not self._gone(reply_id):
+                await self._change.wait(self._clock)
+        finally:
+            self._writers -= 1
         if not self._closed:
             self._buffer.write(reply_id, pcm)
 
@@ -136,22 +141,24 @@ class PacedOutput:
             self.hooks.on_started(reply_id)
         if frame.underrun is not None:
             self.hooks.on_underrun(frame.underrun)
-        if frame.reply_id is not None:
-            self._listen(frame.reply_id, frame.samples)
-        self._change.announce()
+        audible = frame.reply_id is not None and self._listen(frame.reply_id, frame.samples)
+        if audible or frame.ended or self._writers:
+            self._change.announce()
 
-    def _listen(self, reply_id: str, samples: Samples) -> None:
-        """Find the reply's first two loud frames."""
+    def _listen(self, reply_id: str, samples: Samples) -> bool:
+        """Find the reply's first two loud frames; True with the second."""
         if reply_id in self._audible_ns:
-            return
+            return False
         if dbfs(samples) < AUDIBLE_DBFS:
             self._loud = None
         elif self._loud is not None and self._loud[0] == reply_id:
             self._audible_ns[reply_id] = self._loud[1]
             if len(self._audible_ns) > REMEMBERED_REPLIES:
                 self._audible_ns.popitem(last=False)
+            return True
         else:
             self._loud = (reply_id, self._clock.now_ns())
+        return False
 
     async def _wait(self, reply_id: str, done: Callable[[], bool]) -> None:
         self._waited_for[reply_id] = self._waited_for.get(reply_id, 0) + 1

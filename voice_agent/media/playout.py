@@ -15,6 +15,7 @@ from voice_agent.media.resample import Resampler
 
 FRAME_SAMPLES = OPUS_RATE_HZ * FRAME_MS // 1000
 FADE_SAMPLES = OPUS_RATE_HZ * 5 // 1000  # short enough to feel instant, long enough not to click
+PIECE_MS = 60  # resampled at once: half the time for each frame that single frames take
 REMEMBERED_REPLIES = 64  # old replies whose played samples can still be asked for
 _FADE_OUT = np.linspace(1.0, 0.0, FADE_SAMPLES, dtype=np.float32)
 _FADE_IN = _FADE_OUT[::-1]
@@ -82,9 +83,9 @@ class _Stretch:
         return 1000 * (self._written - self.played) / self.rate_hz
 
     def _resample(self, outputs: int) -> None:
-        """Push no more of the first chunk than `outputs` need, so that no frame pays for a whole chunk."""
+        """Push a little more of the first chunk than `outputs` need, so that no frame pays for a whole chunk."""
         chunk = self._waiting.popleft()
-        need = max(1, self._resampler.input_for(outputs))
+        need = max(self._resampler.input_for(outputs), PIECE_MS * self.rate_hz // 1000)
         if need < len(chunk):
             self._waiting.appendleft(chunk[need:])
         self._ready = np.concatenate([self._ready, self._resampler.push(chunk[:need])])

@@ -9,20 +9,22 @@ aiortc 1.16 and aioice 0.13; a test on real peers notices when they move.
 """
 
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pylibsrtp
-from aiortc import clock
 from aiortc.rtcrtpreceiver import StreamStatistics
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 from aiortc.rtp import HeaderExtensions
 from aiortc.utils import random16, random32
 
 from voice_agent.audio import OPUS_RATE_HZ
+from voice_agent.clock import NS_PER_S
 from voice_agent.errors import MediaError
 
 MAX_SOURCES = 8  # SSRCs that are counted; a peer has one, and a new one when it begins anew
+NTP_EPOCH_S = 2_208_988_800  # from 1900 to 1970
 HEADER = struct.Struct("!BBHII")
 PLAIN, WITH_EXTENSION = 0x80, 0x90
 SENDER = (
@@ -30,6 +32,11 @@ SENDER = (
 )  # fmt: skip
 _SENDER = "_RTCRtpSender__"
 _STREAMS = "_RTCRtpReceiver__remote_streams"
+
+
+def ntp_time(unix_ns: int) -> int:
+    """An instant in seconds since 1900, as 32.32 bits fixed point (RFC 3550 4)."""
+    return (NTP_EPOCH_S << 32) + (unix_ns << 32) // NS_PER_S
 
 
 class _Counted(NamedTuple):
@@ -122,7 +129,7 @@ class SoundPath:
     def _count(self, timestamp: int, octets: int) -> None:
         """For aiortc's sender reports."""
         sender = self._sender
-        sender._RTCRtpSender__ntp_timestamp = clock.current_ntp_time()
+        sender._RTCRtpSender__ntp_timestamp = ntp_time(time.time_ns())
         sender._RTCRtpSender__rtp_timestamp = timestamp
         sender._RTCRtpSender__octet_count += octets
         sender._RTCRtpSender__packet_count += 1
