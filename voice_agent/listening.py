@@ -110,17 +110,18 @@ class Listener:
                 self._turn_first = max(0, edge.first_sample - self._prefix_samples)
                 self.loudness.begin()
         if self.endpointer.speaking and probability >= self.endpointer.rules.start_threshold:
-            self.loudness.voiced(dbfs(self._recent(first_sample)))
+            self.loudness.voiced(dbfs(self._kept(first_sample, self._end_sample)))
         return edges
 
-    def _recent(self, first_sample: int) -> Samples:
-        """The newest sound from a sample on."""
+    def _kept(self, first_sample: int, end_sample: int) -> Samples:
+        """The sound between two samples, as far as it is kept; found from the newest frame backwards."""
         pieces: list[Samples] = []
         for frame, _ in reversed(self._frames):
-            pieces.insert(0, _cut(frame, first_sample, self._end_sample))
+            if frame.first_sample < end_sample:
+                pieces.append(_cut(frame, first_sample, end_sample))
             if frame.first_sample <= first_sample:
                 break
-        return np.concatenate(pieces) if pieces else silence(0)
+        return np.concatenate(pieces[::-1]) if pieces else silence(0)
 
     def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
         """The frame as it came, unless what we played can be heard in it."""
@@ -133,7 +134,7 @@ class Listener:
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""
         loop = asyncio.get_running_loop()
-        spoken = self._sound(until_sample)
+        spoken = self._kept(self._turn_first, until_sample)
         samples = np.concatenate([spoken, silence(ms_to_samples(JUDGED_SILENCE_MS, MODEL_RATE_HZ))])
         return await loop.run_in_executor(
             self._ears.judge_thread, self._ears.end_of_turn.probability, samples
@@ -141,15 +142,13 @@ class Listener:
 
     def turn_samples(self, until_sample: int) -> Samples:
         """The turn's sound from before its onset to a little after `until_sample`."""
-        return self._sound(min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ)))
+        return self._kept(
+            self._turn_first, min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ))
+        )
 
     def turn_samples_so_far(self) -> Samples:
         """The turn's sound from before its onset to now."""
-        return self._sound(self._end_sample)
-
-    def _sound(self, end: int) -> Samples:
-        pieces = [_cut(frame, self._turn_first, end) for frame, _ in self._frames]
-        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
+        return self._kept(self._turn_first, self._end_sample)
 
     def begin_turn(self) -> None:
         """A turn begins here without an onset (push to talk)."""
