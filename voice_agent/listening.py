@@ -6,7 +6,6 @@ Sound is kept for one turn at its longest, so that a recognizer can have it from
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from voice_agent.audio import (
     silence,
 )
 from voice_agent.clock import Clock
+from voice_agent.kept_sound import KeptSound
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset
 from voice_agent.turn.loudness import Loudness
 
@@ -70,7 +70,7 @@ class Ears:
 
 
 class Listener:
-    """Follows one microphone. State: the recent frames, when each arrived, and where the turn began."""
+    """Follows one microphone. State: the recent sound, when it arrived, and where the turn began."""
 
     def __init__(
         self, ears: Ears, endpointer: Endpointer, clock: Clock, prefix_ms: int, keep_ms: int
@@ -79,9 +79,7 @@ class Listener:
         self.endpointer = endpointer
         self._clock = clock
         self.set_prefix(prefix_ms)
-        self._keep_samples = ms_to_samples(keep_ms, MODEL_RATE_HZ) + self._prefix_samples
-        self._frames: deque[tuple[MicrophoneFrame, int]] = deque()  # with arrival in ns
-        self._end_sample = 0
+        self._kept = KeptSound(ms_to_samples(keep_ms, MODEL_RATE_HZ) + self._prefix_samples)
         self._turn_first = 0
         self._unseen_samples = 0  # that the detector was not asked about
         self.loudness = Loudness()
@@ -94,7 +92,7 @@ class Listener:
         """Take the next frame; returns the edges it caused. Without `detect` (push to talk) it is only kept."""
         arrival_ns = self._clock.now_ns()
         frame = self._without_echo(frame)
-        self._keep(frame, arrival_ns)
+        self._kept.add(frame, arrival_ns)
         if not detect:
             self._unseen_samples += len(frame.samples)
             return []
@@ -110,18 +108,8 @@ class Listener:
                 self._turn_first = max(0, edge.first_sample - self._prefix_samples)
                 self.loudness.begin()
         if self.endpointer.speaking and probability >= self.endpointer.rules.start_threshold:
-            self.loudness.voiced(dbfs(self._kept(first_sample, self._end_sample)))
+            self.loudness.voiced(dbfs(self._kept.between(first_sample, self._kept.end_sample)))
         return edges
-
-    def _kept(self, first_sample: int, end_sample: int) -> Samples:
-        """The sound between two samples, as far as it is kept; found from the newest frame backwards."""
-        pieces: list[Samples] = []
-        for frame, _ in reversed(self._frames):
-            if frame.first_sample < end_sample:
-                pieces.append(_cut(frame, first_sample, end_sample))
-            if frame.first_sample <= first_sample:
-                break
-        return np.concatenate(pieces[::-1]) if pieces else silence(0)
 
     def _without_echo(self, frame: MicrophoneFrame) -> MicrophoneFrame:
         """The frame as it came, unless what we played can be heard in it."""
@@ -134,7 +122,7 @@ class Listener:
     async def finished_probability(self, until_sample: int) -> float:
         """Ask the end-of-turn model about the turn up to a sample."""
         loop = asyncio.get_running_loop()
-        spoken = self._kept(self._turn_first, until_sample)
+        spoken = self._kept.between(self._turn_first, until_sample)
         samples = np.concatenate([spoken, silence(ms_to_samples(JUDGED_SILENCE_MS, MODEL_RATE_HZ))])
         return await loop.run_in_executor(
             self._ears.judge_thread, self._ears.end_of_turn.probability, samples
@@ -142,17 +130,15 @@ class Listener:
 
     def turn_samples(self, until_sample: int) -> Samples:
         """The turn's sound from before its onset to a little after `until_sample`."""
-        return self._kept(
-            self._turn_first, min(self._end_sample, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ))
-        )
+        return self._kept.between(self._turn_first, until_sample + ms_to_samples(TAIL_MS, MODEL_RATE_HZ))
 
     def turn_samples_so_far(self) -> Samples:
         """The turn's sound from before its onset to now."""
-        return self._kept(self._turn_first, self._end_sample)
+        return self._kept.between(self._turn_first, self._kept.end_sample)
 
     def begin_turn(self) -> None:
         """A turn begins here without an onset (push to talk)."""
-        self._turn_first = self._end_sample
+        self._turn_first = self._kept.end_sample
 
     @property
     def turn_start_ms(self) -> int:
@@ -162,28 +148,14 @@ class Listener:
     @property
     def turn_ms(self) -> float:
         """Sound of the turn so far."""
-        return samples_to_ms(self._end_sample - self._turn_first, MODEL_RATE_HZ)
+        return samples_to_ms(self._kept.end_sample - self._turn_first, MODEL_RATE_HZ)
 
     @property
     def end_sample(self) -> int:
         """Samples heard so far."""
-        return self._end_sample
+        return self._kept.end_sample
 
     def arrival_ns(self, sample: int) -> int:
         """When the frame with this sample arrived; the oldest kept one for older samples."""
-        for frame, arrival_ns in reversed(self._frames):
-            if frame.first_sample <= sample:
-                return arrival_ns
-        return self._frames[0][1] if self._frames else self._clock.now_ns()
-
-    def _keep(self, frame: MicrophoneFrame, arrival_ns: int) -> None:
-        self._frames.append((frame, arrival_ns))
-        self._end_sample = frame.first_sample + len(frame.samples)
-        while self._frames and self._frames[0][0].first_sample < self._end_sample - self._keep_samples:
-            self._frames.popleft()
-
-
-def _cut(frame: MicrophoneFrame, first: int, end: int) -> Samples:
-    low = max(0, first - frame.first_sample)
-    high = max(low, min(len(frame.samples), end - frame.first_sample))
-    return frame.samples[low:high]
+        arrival_ns = self._kept.arrival_ns(sample)
+        return self._clock.now_ns() if arrival_ns is None else arrival_ns
