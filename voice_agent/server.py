@@ -31,6 +31,7 @@ from voice_agent.address import bind, url_of
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
+from voice_agent.api.connections import HttpConnection, SocketConnection
 from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.resume import Resumables
@@ -430,6 +431,8 @@ def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=5,
+        http=HttpConnection,
+        ws=SocketConnection,
         ws_max_size=MAX_FRAME_BYTES,
         ssl_certfile=config.server.tls_cert or None,
         ssl_keyfile=config.server.tls_key or None,
