@@ -15,6 +15,8 @@ from tests.realtime_wire import (
     told,
 )
 from voice_agent.api.realtime import RealtimeProtocol, Transport
+from voice_agent.api.wire_session import Names
+from voice_agent.engines import heard_language
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
     CreateReply,
@@ -191,7 +193,7 @@ def speaking(name: str) -> Json:
 
 def with_voices() -> RealtimeProtocol:
     voices = Voices(lambda: ("joe", "amy"), lambda: ("en",), "MIT", {"boss": "amy"})
-    return protocol(Transport(voice_named=voices.named))
+    return protocol(Transport(names=Names(voices.named)))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,19 @@ def test_an_unknown_voice_changes_nothing_and_names_its_field() -> None:
     assert wire.session()["instructions"] == "Be brief."
     error = error_of(wire, {"type": "response.create", "response": speaking("nobody")})
     assert (error["code"], error["param"]) == ("invalid_value", "response.audio.output.voice")
+
+
+def test_a_language_that_is_not_heard_changes_nothing_and_names_its_field() -> None:
+    wire = protocol(
+        Transport(names=Names(language=lambda name, param: heard_language(name, ("en", "ko"), param)))
+    )
+    heard: Json = {"audio": {"input": {"transcription": {"model": "whisper-1", "language": "ko"}}}}
+    assert obey(wire, heard)[0].language == "ko"
+    heard["audio"]["input"]["transcription"]["language"] = "xx"
+    error = error_of(wire, {"type": "session.update", "session": {"type": "realtime", **heard}})
+    assert error["param"] == "session.audio.input.transcription.language"
+    assert "this server hears en, ko" in error["message"]
+    assert wire.session()["audio"]["input"]["transcription"]["language"] == "ko"
 
 
 def test_a_call_is_configured_by_its_session_before_it_starts() -> None:

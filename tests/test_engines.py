@@ -9,8 +9,15 @@ import pytest
 from voice_agent.clock import MonotonicClock
 from voice_agent.config import Config, load_config
 from voice_agent.engine.memory_plan import GB, Gpu
-from voice_agent.engines import model_names, running_engines, speech_spec, store_of, thinker_spec
-from voice_agent.errors import ConfigError, WeightsError
+from voice_agent.engines import (
+    heard_language,
+    model_names,
+    running_engines,
+    speech_spec,
+    store_of,
+    thinker_spec,
+)
+from voice_agent.errors import ConfigError, RemoteProtocolError, WeightsError
 from voice_agent.placing import place
 
 
@@ -149,6 +156,31 @@ def test_a_model_in_the_wrong_place_is_refused_before_anything_is_fetched(
 )
 def test_a_model_in_its_place_is_named(flags: dict[str, Any]) -> None:
     assert model_names(load_config(environment={}, flags=flags))
+
+
+@pytest.mark.parametrize(
+    ("language", "known", "taken"),
+    [
+        ("en", ("en",), True),
+        ("en-US", ("en", "ko"), True),
+        ("KO", ("en", "ko"), True),
+        ("de", ("en", "ko"), False),
+        ("xx", ("en", "ko"), False),
+        ("english", ("en",), False),
+        ("xx", (), True),
+    ],
+)
+def test_a_language_that_is_not_heard_is_refused_with_those_that_are(
+    language: str, known: tuple[str, ...], taken: bool
+) -> None:
+    if taken:
+        assert heard_language(language, known, "language") == language
+        return
+    with pytest.raises(
+        RemoteProtocolError, match=f"'{language}' is not heard.* hears {', '.join(known)}"
+    ) as refused:
+        heard_language(language, known, "language")
+    assert refused.value.param == "language"
 
 
 def test_cloned_voices_go_to_the_speech_engine_that_can_clone(tmp_path: Path) -> None:

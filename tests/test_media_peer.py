@@ -435,6 +435,38 @@ async def test_events_sent_before_the_channel_opens_arrive_first() -> None:
         assert await asyncio.wait_for(anext(incoming), 1) == "from the caller"
 
 
+OPEN, TEXT, CONTROL = b"\x03", 51, 50  # RFC 8832, RFC 8831
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        (TEXT, b"\xff", "\udcff"),
+        (CONTROL, OPEN + bytes(11), None),
+        (CONTROL, OPEN + bytes(7) + b"\0\x01\0\0\xff", None),
+        (CONTROL, OPEN, None),
+        (CONTROL, b"\x02", None),
+        (CONTROL, b"\x63", None),
+        (99, b"what is this", None),
+    ],
+)
+async def test_no_message_on_a_channel_ends_the_call(kind: int, data: bytes, text: str | None) -> None:
+    caller = Caller()
+    async with call(caller) as peer:
+        assert caller.channel is not None
+        await until(lambda: peer.channel.open)
+        incoming = peer.channel.messages()
+        association: Any = caller.channel.transport
+        for stream in (caller.channel.id, 77):
+            await association._send(stream, kind, data)
+        caller.channel.send("and on")
+        told = [await asyncio.wait_for(anext(incoming), 5)]
+        if text is not None:
+            assert told == [text]
+            told = [await asyncio.wait_for(anext(incoming), 5)]
+        assert told == ["and on"] and peer.is_connected
+
+
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 

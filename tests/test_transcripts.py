@@ -171,6 +171,18 @@ async def test_what_is_to_blame_is_named(data: bytes, hears: Sequence[Step], rai
     assert (caught.value.code, caught.value.param) == (raised, param)
 
 
+async def test_a_language_that_is_not_heard_is_refused_before_the_file_is_read():
+    def hearing(language: str, param: str) -> str:
+        raise RemoteProtocolError("invalid_value", f"No {language}.", param)
+
+    parts = TranscriptParts(
+        FakeEngine(MonotonicClock()), Loud, ThreadPoolExecutor(1), Places(1), MonotonicClock(), "en", hearing
+    )
+    with pytest.raises(RemoteProtocolError, match="No xx") as caught:
+        await anext(Transcripts(parts).transcribe(TranscriptionRequest(b"no sound", "xx", timed=False)))
+    assert caught.value.param == "language"
+
+
 async def test_an_engine_that_fails_dies_or_stalls_is_an_engine_error():
     for steps in ([Fail("model_error")], [Die()]):
         with pytest.raises(EngineError):

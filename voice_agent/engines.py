@@ -6,7 +6,7 @@ recognizer alone. Both start at once and are ready after their warm-up.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from voice_agent.engine.runtime import (
     ThinkerOptions,
 )
 from voice_agent.engine.supervisor import EngineProcess
-from voice_agent.errors import ConfigError, EngineError
+from voice_agent.errors import ConfigError, EngineError, RemoteProtocolError
 from voice_agent.hidden_rows import hidden_pool
 from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder, check_hugging_face
@@ -62,6 +62,10 @@ class Engines:
         """What the voice can speak, once ready."""
         return tuple(self.speech_process.describe.get("languages", ()))
 
+    def hearing(self, language: str, param: str) -> str:
+        """See heard_language; any will do before the recognizer was ready once."""
+        return heard_language(language, self.thinker_process.describe.get("hears", ()), param)
+
     @property
     def instructed(self) -> tuple[str, ...]:
         """The voices that follow instructions, once ready."""
@@ -71,6 +75,17 @@ class Engines:
     def forced_lengths(self) -> bool:
         """Whether the voice is of random weights, which end no reply by themselves."""
         return bool(self.speech_process.describe.get("forced_lengths"))
+
+
+def heard_language(language: str, known: Sequence[str], param: str) -> str:
+    """A language that the recognizer hears; raises RemoteProtocolError about the parameter if it does not.
+
+    `known` are primary tags (en, ko); none means that it takes any.
+    """
+    if known and language.lower().split("-")[0] not in known:
+        message = f"The language '{language[:64]}' is not heard here; this server hears {', '.join(known)}."
+        raise RemoteProtocolError("invalid_value", message, param)
+    return language
 
 
 def cascade_of(engines: Engines, config: Config, clock: Clock) -> Cascade:

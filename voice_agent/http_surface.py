@@ -28,7 +28,13 @@ def create_request_routes(
     places = Places(config.server.max_requests, engines.reasons)
     transcripts = Transcripts(
         TranscriptParts(
-            engines.thinker_process, detector, thread, places, clock, config.recognizer.language or None
+            engines.thinker_process,
+            detector,
+            thread,
+            places,
+            clock,
+            config.recognizer.language or None,
+            engines.hearing,
         )
     )
     cascade = cascade_of(engines, config, clock)

@@ -31,10 +31,12 @@ from voice_agent.address import bind, url_of
 from voice_agent.api.app import AppParts, create_app
 from voice_agent.api.auth import Access
 from voice_agent.api.client_secrets import ClientSecrets, create_secret_routes
+from voice_agent.api.connections import HttpConnection, SocketConnection
 from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.resume import Resumables
 from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_routes
+from voice_agent.api.wire_session import Names
 from voice_agent.audio import FRAME_MS, AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
@@ -172,7 +174,8 @@ class Agent:
 
     def _transport(self, encoder: Callable[[str], ReplyEncoder] | None = None) -> Transport:
         expires_at = int(time.time() + self._config.session.max_session_s)
-        return Transport(encoder, self._config.thinker.sees, expires_at, self._voice_named)
+        names = Names(self._voice_named, self._engines.hearing)
+        return Transport(encoder, self._config.thinker.sees, expires_at, names)
 
     def _protocol(self, session_id: str, model: str, transport: Transport) -> RealtimeProtocol:
         return RealtimeProtocol(session_id, model, self._default_settings(), transport)
@@ -430,6 +433,8 @@ def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=5,
+        http=HttpConnection,
+        ws=SocketConnection,
         ws_max_size=MAX_FRAME_BYTES,
         ssl_certfile=config.server.tls_cert or None,
         ssl_keyfile=config.server.tls_key or None,

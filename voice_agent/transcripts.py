@@ -110,7 +110,10 @@ class FileDetector(Protocol):
 
 @dataclass(frozen=True)
 class TranscriptParts:
-    """What transcribing needs: the engine, a detector for each file and its thread, and the shared places."""
+    """What transcribing needs: the engine, a detector for each file and its thread, and the shared places.
+
+    `hearing` gives a language that is heard, or raises RemoteProtocolError about the parameter it is told.
+    """
 
     recognizer: EngineClient
     detector: Callable[[], FileDetector]
@@ -118,6 +121,7 @@ class TranscriptParts:
     places: Places
     clock: Clock
     language: str | None = None
+    hearing: Callable[[str, str], str] = lambda language, param: language
 
 
 class Transcripts:
@@ -129,6 +133,8 @@ class Transcripts:
     async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Segment | Transcribed]:
         """Stretches of speech in order, then Transcribed."""
         with self._parts.places:
+            if request.language:
+                self._parts.hearing(request.language, "language")
             samples = await decoded(request.data, request.param, MOST_S)
             async for first, end in self._stretches(samples):
                 segment = await self._recognize(samples, (first, end), request)

@@ -37,6 +37,7 @@ CODES = {
     413: "request_too_large",
     415: "unsupported_media_type",
     426: "upgrade_required",
+    431: "headers_too_large",
 }
 UNAVAILABLE_RETRY_S = 5
 HUNG_UP = 499  # nginx's word for a client that is gone

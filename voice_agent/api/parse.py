@@ -28,7 +28,10 @@ def read_object(text: str) -> dict[str, Any]:
         _refuse_long(text)
     try:
         value = from_json(text.encode(), allow_inf_nan=False)
-    except ValueError as error:  # UnicodeEncodeError too: a lone surrogate
+    except UnicodeEncodeError as error:  # a lone surrogate: what came was no UTF-8
+        message = f"The event is no UTF-8 from character {error.start} on; events are JSON in UTF-8."
+        raise RemoteProtocolError("invalid_event", message) from error
+    except ValueError as error:
         raise RemoteProtocolError("invalid_event", f"The event is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise RemoteProtocolError("invalid_event", "The event must be a JSON object with a 'type'.")

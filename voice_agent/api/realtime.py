@@ -11,7 +11,7 @@ import itertools
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voice_agent.api.parse import parse_event, parse_session, read_object
@@ -29,7 +29,7 @@ from voice_agent.api.schema import (
 from voice_agent.api.wire_items import ROOT, Json, WireItems, typed_item
 from voice_agent.api.wire_new_items import Taken, command_for
 from voice_agent.api.wire_reply import ReplyShape, SoundEncoder, WireReply, reply_id
-from voice_agent.api.wire_session import TRANSCRIPTION, VoiceNamed, WireSession, as_named
+from voice_agent.api.wire_session import TRANSCRIPTION, Names, WireSession
 from voice_agent.api.wire_turns import WireTurns
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import (
@@ -83,13 +83,13 @@ class Transport:
 
     `encoder` makes a reply's sound into bytes of a wire format where sound goes in events; without it sound is on a
     track. `sees` says whether the Thinker takes images; `expires_at` is the session's end in Unix seconds.
-    `voice_named` gives the voice that a name or alias means, or RemoteProtocolError about the parameter named.
+    `names` gives the voice or language that a name means, or RemoteProtocolError about the parameter named.
     """
 
     encoder: Callable[[str], SoundEncoder] | None = None
     sees: bool = False
     expires_at: int | None = None
-    voice_named: VoiceNamed = as_named
+    names: Names = field(default_factory=Names)
 
 
 class RealtimeProtocol:
@@ -104,7 +104,7 @@ class RealtimeProtocol:
     ) -> None:
         self._transport = transport or Transport()
         self._session = WireSession(
-            session_id, model, settings, self._transport.expires_at, self._transport.voice_named
+            session_id, model, settings, self._transport.expires_at, self._transport.names
         )
         self._session_id = session_id
         self._items = WireItems()

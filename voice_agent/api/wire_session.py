@@ -14,7 +14,9 @@ from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import Encoding, SessionSettings
 
 Json = dict[str, Any]
-VoiceNamed = Callable[[str, str], str]  # the voice that a name means; the parameter to blame if there is none
+NameOf = Callable[
+    [str, str], str
+]  # what a name means; takes the parameter to blame if there is no such thing
 PCM_24K: Json = {"type": "audio/pcm", "rate": 24000}
 FLAGS = ("create_response", "interrupt_response")
 TURN_DETECTION: dict[str, Json] = {
@@ -107,8 +109,16 @@ def _voice_from_wire(voice: str | Json) -> str:
 
 
 def as_named(name: str, param: str) -> str:
-    """Takes any name for a voice's own."""
+    """Takes any name as it is."""
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What names stand for here: of voices (also aliases), and of languages that are heard."""
+
+    voice: NameOf = as_named
+    language: NameOf = as_named
 
 
 MAPPED: dict[str, Mapped] = {
@@ -135,9 +145,9 @@ class WireSession:
         model: str,
         settings: SessionSettings,
         expires_at: int | None = None,
-        voice_named: VoiceNamed = as_named,
+        names: Names | None = None,
     ) -> None:
-        self._voice_named = voice_named
+        self._names = names or Names()
         self._identity: Json = {
             "id": session_id,
             "object": "realtime.session",
@@ -245,7 +255,7 @@ class WireSession:
         if changes.get("max_output_tokens") == "inf":
             changes["max_output_tokens"] = self._tokens_limit
         if "voice" in changes:
-            changes["voice"] = self._voice_named(changes["voice"], "response.audio.output.voice")
+            changes["voice"] = self._names.voice(changes["voice"], "response.audio.output.voice")
         return changes
 
     def shape_of(self, options: ResponseOptions) -> Json:
@@ -281,8 +291,10 @@ class WireSession:
         settings = {name: mapped.from_wire(_get(wire, mapped.path)) for name, mapped in MAPPED.items()}
         if settings["max_output_tokens"] == "inf":
             settings["max_output_tokens"] = self._tokens_limit
-        settings["voice"] = self._voice_named(settings["voice"], "session.audio.output.voice")
-        settings["language"] = (wire["audio"]["input"]["transcription"] or {}).get("language") or ""
+        settings["voice"] = self._names.voice(settings["voice"], "session.audio.output.voice")
+        language = (wire["audio"]["input"]["transcription"] or {}).get("language") or ""
+        at = "session.audio.input.transcription.language"
+        settings["language"] = self._names.language(language, at) if language else ""
         settings["answers"] = kind == REALTIME
         detection: Json | None = wire["audio"]["input"]["turn_detection"]
         if detection is None:

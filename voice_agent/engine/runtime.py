@@ -63,7 +63,12 @@ class Latents:
 
 
 class RecognizerModel(Protocol):
-    """Speech to text; blocking, called from as many threads at once as its options' lanes."""
+    """Speech to text; blocking, called from as many threads at once as its options' lanes.
+
+    `languages` are the primary tags it knows; empty if it takes any.
+    """
+
+    languages: tuple[str, ...]
 
     def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
         """Text and its language for int16 16 kHz [T]; empty text if there were no words."""

@@ -120,6 +120,7 @@ class ThinkerEngine:
         recognizer, thinker = self._spec.recognizer, self._spec.thinker
         return {
             "recognizer": recognizer and recognizer.family,
+            "hears": self._recognizer.languages if self._recognizer else (),
             "thinker": thinker and thinker.family,
             "context_tokens": self.thinker.context_tokens if self.thinker else None,
         }

@@ -117,7 +117,7 @@ class Channel:
     def _receive(self, message: str | bytes) -> None:
         if isinstance(message, bytes):
             self._refuse("invalid_message", "Messages are text (JSON), not bytes.")
-        elif len(message.encode()) > MAX_MESSAGE_BYTES:
+        elif len(message.encode(errors="surrogateescape")) > MAX_MESSAGE_BYTES:
             self._refuse("message_too_large", f"A message may have {MAX_MESSAGE_BYTES} bytes at most.")
         elif len(self._unread) >= MAX_UNREAD_MESSAGES:
             self._refuse("too_many_messages", "Messages come faster than they can be handled.")

@@ -6,6 +6,7 @@ at one rate, and its bytes can be sent as they come. Knows nothing of HTTP, base
 """
 
 import io
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from av.audio.resampler import AudioResampler
 
 from voice_agent.audio import AudioFormat, Samples, silence
 from voice_agent.errors import MediaError
+from voice_agent.media.whole import ends_inside, said_mp3_s
 
 LOWEST_HZ, HIGHEST_HZ = 4_000, 384_000
 MOST_CHANNELS = 8
-CUT_S = 0.5  # a file this much shorter than it says is cut off
+MOST_CHUNKS = 10_000  # of a WAV, before its sound
+CUT_S = {"mp3": 0.0, "flac": 0.02, "mov": 0.5}  # a file this much shorter than it says is cut off
 UNKNOWN_BYTES = 0xFFFFFFFF  # a WAV that is written while it is spoken does not know its length
 
 
@@ -47,12 +50,19 @@ def decode(data: bytes, rate_hz: int, most_s: float) -> Samples:
         )
     if demuxer == "wav":
         _check_wav(data)
+    if piece := ends_inside(data, demuxer):
+        raise UnreadableSound(f"the {demuxer} file is cut off: it ends inside {piece}")
     try:
         with av.open(io.BytesIO(data), "r", format=demuxer) as container:
-            return _decoded(container, rate_hz, most_s, says_length=demuxer in {"flac", "mov"})
+            samples = _decoded(container, rate_hz, most_s, ragged=demuxer == "mp3")
+            said_s = said_mp3_s(data) if demuxer == "mp3" else _said_s(container.streams.audio[0])
     except (av.FFmpegError, ValueError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableSound(f"the {demuxer} data cannot be read: {reason}") from error
+    if said_s - len(samples) / rate_hz > CUT_S.get(demuxer, math.inf):
+        held_s = len(samples) / rate_hz
+        raise UnreadableSound(f"the {demuxer} file is cut off: {held_s:.1f} s of {said_s:.1f} s are there")
+    return samples
 
 
 def container_of(data: bytes) -> str | None:
@@ -76,7 +86,7 @@ def container_of(data: bytes) -> str | None:
     return None
 
 
-def _decoded(container: Any, rate_hz: int, most_s: float, *, says_length: bool) -> Samples:
+def _decoded(container: Any, rate_hz: int, most_s: float, *, ragged: bool) -> Samples:
     stream = next(iter(container.streams.audio), None)
     if stream is None:
         raise UnreadableSound("the file holds no sound")
@@ -85,7 +95,7 @@ def _decoded(container: Any, rate_hz: int, most_s: float, *, says_length: bool) 
     _check_stream(stream.codec_context.sample_rate, stream.codec_context.channels)
     resampler = AudioResampler("s16", "mono", rate_hz)
     pieces, total, most = list[Samples](), 0, round(most_s * rate_hz)
-    for frame in _frames(container, stream):
+    for frame in _of_one_kind(_frames(container, stream, ragged)):
         for resampled in resampler.resample(frame):
             pieces.append(cast(Samples, resampled.to_ndarray().ravel()))
             total += len(pieces[-1])
@@ -94,18 +104,33 @@ def _decoded(container: Any, rate_hz: int, most_s: float, *, says_length: bool) 
     samples = np.concatenate(pieces) if pieces else silence(0)
     if not len(samples):
         raise UnreadableSound("the file holds no sound")
-    said_s = float((stream.duration or 0) * (stream.time_base or 0)) if says_length else 0.0
-    if said_s - len(samples) / rate_hz > CUT_S:
-        raise UnreadableSound(
-            f"the file is cut off: {len(samples) / rate_hz:.1f} s of {said_s:.1f} s are there"
-        )
     return samples
 
 
-def _frames(container: Any, stream: Any) -> Iterator[AudioFrame | None]:
-    """All frames, then None for what the resampler holds; a stream may change its rate inside, a resampler not."""
+def _said_s(stream: Any) -> float:
+    return float((stream.duration or 0) * (stream.time_base or 0))
+
+
+def _frames(container: Any, stream: Any, ragged: bool) -> Iterator[AudioFrame]:
+    """All frames; `ragged`: without what stands behind the last one and is none."""
+    refused: av.InvalidDataError | None = None
+    for packet in container.demux(stream):
+        try:
+            frames = packet.decode()
+        except av.InvalidDataError as error:
+            if not ragged:
+                raise
+            refused = error
+            continue
+        if refused and frames:
+            raise refused
+        yield from frames
+
+
+def _of_one_kind(frames: Iterator[AudioFrame]) -> Iterator[AudioFrame | None]:
+    """The frames, then None for what the resampler holds; a stream may change its rate inside, a resampler not."""
     first: tuple[int, str, str] | None = None
-    for frame in container.decode(stream):
+    for frame in frames:
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         first = first or kind
         if kind != first:
@@ -128,21 +153,17 @@ def _check_stream(rate_hz: int, channels: int) -> None:
 
 
 def _check_wav(data: bytes) -> None:
-    """Refuse a header whose rate is impossible or whose data is not all there (what ffmpeg reads as far as it goes).
-
-    Chunks: name, length, content padded to even (Multimedia Programming Interface and Data Specifications 1.0).
-    """
+    """Refuse a header whose rate or channels are impossible (ffmpeg reads some of them), and a file without sound."""
     position = 12
-    while position + 8 <= len(data):
+    for _ in range(MOST_CHUNKS):
+        if position + 8 > len(data):
+            break
         name, length = struct.unpack_from("<4sI", data, position)
         position += 8
         if name == b"fmt " and length >= 16 and position + 16 <= len(data):
             channels, rate_hz = struct.unpack_from("<HI", data, position + 2)
             _check_stream(rate_hz, channels)
         if name == b"data":
-            held = len(data) - position
-            if 0 < length < UNKNOWN_BYTES - 0xFFFF and held < length:
-                raise UnreadableSound(f"the WAV file is cut off: {held:,} bytes of {length:,} are there")
             return
         position += length + length % 2
     raise UnreadableSound("the WAV file holds no sound")
@@ -163,11 +184,14 @@ class _Codec:
 
 
 _CODECS: dict[AudioFormat, _Codec] = {
-    "mp3": _Codec("mp3", "libmp3lame", "s16p", 64_000, (("write_xing", "0"), ("id3v2_version", "0"))),
+    "mp3": _Codec("mp3", "libmp3lame", "s16p", 64_000, (("id3v2_version", "0"),)),
     "flac": _Codec("flac", "flac", "s16"),
     "opus": _Codec("ogg", "libopus", "s16", 32_000, (("page_duration", "20000"),)),
     "aac": _Codec("adts", "aac", "fltp", 64_000),
 }
+
+
+STREAMED = {"mp3": {"write_xing": "0"}}  # the table that tells an MP3's length is written last
 
 
 class Encoder:
@@ -234,7 +258,7 @@ class _Written:
     def __init__(self, codec: _Codec, rate_hz: int, *, seekable: bool = False) -> None:
         self._file = io.BytesIO() if seekable else _Pipe()
         self._rate_hz = rate_hz
-        options = {} if seekable else {"flush_packets": "1"}
+        options = {} if seekable else {"flush_packets": "1", **STREAMED.get(codec.muxer, {})}
         self._container = av.open(
             self._file, "w", format=codec.muxer, options={**dict(codec.options), **options}, buffer_size=4096
         )

@@ -25,7 +25,7 @@ from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock, until_first
 from voice_agent.config import IceServer
 from voice_agent.errors import MediaError, OfferRejected, UnknownCall
 from voice_agent.lateness import Lateness
-from voice_agent.media.aiortc_inside import NoSound, gather, watch
+from voice_agent.media.aiortc_inside import NoSound, forgive, gather, watch
 from voice_agent.media.channel import LABEL, Channel
 from voice_agent.media.microphone import Microphone
 from voice_agent.media.offer import (
@@ -99,6 +99,7 @@ class Peer:
         self._offer: Offer | None = None
         self._candidates = 0
         self._heard_ns = 0
+        self._forgiving = False
         self._connected = asyncio.Event()
         self._reason: CloseReason | None = None
         self._over = asyncio.Event()
@@ -222,6 +223,10 @@ class Peer:
             if transport.state == "new":
                 await gather(transport)
                 watch(transport, self._heard, self._path.received)
+        association = self._connection.sctp
+        if association is not None and not self._forgiving:
+            self._forgiving = True
+            forgive(association)
 
     async def _speak(self) -> None:
         """Send the output's frames at their pace."""

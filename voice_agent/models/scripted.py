@@ -44,6 +44,7 @@ class EarScript:
     by_duration: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     delay_ms: float = 0.0
     language: str = "en"
+    languages: list[str] = field(default_factory=lambda: ["en", "ko"])
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class ScriptedRecognizer:
 
     def __init__(self, script: EarScript) -> None:
         self._script = script
+        self.languages = tuple(script.languages)
 
     def transcribe(self, samples: Samples, language: str | None) -> tuple[str, str]:
         """The script's text."""

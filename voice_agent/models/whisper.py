@@ -6,6 +6,7 @@ to the memory it attends to (measured on 74 clips: 0 repeats, 35 without). A rep
 decoded again over real silence. Noise and hum give "". Does not know: VAD, turns, partial results.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from voice_agent.models.first_word import command_in, first_words
 SHORTEST_SAMPLES = MODEL_RATE_HZ // 10  # below that there is no word
 LONGEST_SAMPLES = 30 * MODEL_RATE_HZ  # the model's window
 QUIETEST_PEAK = 32  # -60 dBFS: a dead microphone's dither
+LANGUAGE_MARK = re.compile(r"<\|([a-z]{2,3})\|>")
 POSITIONS_HZ = 50  # encoder positions per second
 MOST_POSITIONS = 1_500
 MEL_HZ = 100
@@ -83,6 +85,7 @@ class Whisper:
             raise ConfigError(
                 f"recognizer.language: the model in {folder} hears English only, not {options.language!r}"
             )
+        self.languages = self._languages()
         self._allowed = [str(tag) for tag in options.extra.get("languages", [])]
         self._end_id = self._id("<|endoftext|>")
         self._first_words = first_words(self._first_token)
@@ -142,13 +145,20 @@ class Whisper:
         """Tokens of a text."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def _languages(self) -> tuple[str, ...]:
+        """The tags among the marks of the vocabulary, which are of two or three letters."""
+        if not self._multilingual:
+            return ("en",)
+        marks = (LANGUAGE_MARK.fullmatch(token) for token in self._tokenizer.get_vocab())
+        return tuple(sorted(mark[1] for mark in marks if mark))
+
     def _known(self, language: str | None) -> str | None:
         if not self._multilingual:
             return "en"
         if language is None:
             return None
         tag = language.lower().split("-")[0]
-        if self._tokenizer.token_to_id(f"<|{tag}|>") is None:
+        if tag not in self.languages:
             raise EngineError(
                 f"the recognizer does not know the language {language!r}", code="invalid_language"
             )
