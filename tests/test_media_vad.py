@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import threading
 import unicodedata
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from voice_agent.media.end_of_turn import EndOfTurn, features
 from voice_agent.media.onnx import RUN_ERRORS, load_session
 from voice_agent.media.resample import Resampler
 from voice_agent.media.vad import (
+    FEW_ASKS,
     WINDOW_SAMPLES,
     Answer,
     Ask,
@@ -161,6 +164,7 @@ class CountingNetwork(SileroNetwork):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.sizes: list[int] = []
+        self.threads: set[str] = set()
 
     @property
     def runs(self) -> int:
@@ -168,6 +172,7 @@ class CountingNetwork(SileroNetwork):
 
     def run(self, asks: Sequence[Ask]) -> list[Answer]:
         self.sizes.append(len(asks))
+        self.threads.add(threading.current_thread().name)
         return super().run(asks)
 
 
@@ -202,10 +207,20 @@ def test_two_microphones_share_a_network_without_mixing() -> None:
     assert mixed == alone
 
 
+class NoThread(Executor):
+    """Nothing may run beside the loop."""
+
+
 @pytest.mark.weights
 async def test_live_calls_are_heard_together_and_each_as_if_alone() -> None:
     network = CountingNetwork(weights("silero-vad/silero_vad.onnx"))
-    batch = VoiceBatch(network)
+    with ThreadPoolExecutor(1, "voices") as thread:
+        await follow_four(VoiceBatch(network, thread))
+    assert sum(network.sizes) / network.runs > 2.5
+    assert any(name.startswith("voices") for name in network.threads)
+
+
+async def follow_four(batch: VoiceBatch) -> None:
     texts = [
         "Yes, I would.",
         "Stop the music.",
@@ -223,13 +238,12 @@ async def test_live_calls_are_heard_together_and_each_as_if_alone() -> None:
         alone = Vad(silero()).push(sound)
         assert [window.first_sample for window in found] == [window.first_sample for window in alone]
         assert [w.probability for w in found] == pytest.approx([w.probability for w in alone], abs=1e-4)
-    assert sum(network.sizes) / network.runs > 2.5
 
 
 @pytest.mark.weights
 async def test_a_caller_that_leaves_while_it_waits_costs_the_others_nothing() -> None:
     network = CountingNetwork(weights("silero-vad/silero_vad.onnx"))
-    batch = VoiceBatch(network)
+    batch = VoiceBatch(network, NoThread())
     sound = speech("Yes, I would.")
     await LiveVad(batch).push(sound[: 16 * 320])  # from now on asks are gathered
     leaver = asyncio.create_task(LiveVad(batch).push(sound))
@@ -242,11 +256,13 @@ async def test_a_caller_that_leaves_while_it_waits_costs_the_others_nothing() ->
 
 
 @pytest.mark.weights
-async def test_a_network_that_fails_tells_everyone_who_asked() -> None:
-    batch = VoiceBatch(SileroNetwork(weights("silero-vad/silero_vad.onnx")))
+@pytest.mark.parametrize("count", [FEW_ASKS, FEW_ASKS + 2], ids=["in the loop", "on the thread"])
+async def test_a_network_that_fails_tells_everyone_who_asked(count: int) -> None:
     wrong = Ask(np.zeros((1, 576), np.float32), np.zeros((2, 128), np.float32))
-    told = await asyncio.gather(batch.ask(wrong), batch.ask(wrong), return_exceptions=True)
-    assert [isinstance(error, RUN_ERRORS) for error in told] == [True, True]
+    with ThreadPoolExecutor(1) as thread:
+        batch = VoiceBatch(SileroNetwork(weights("silero-vad/silero_vad.onnx")), thread)
+        told = await asyncio.gather(*[batch.ask(wrong) for _ in range(count)], return_exceptions=True)
+    assert [isinstance(error, RUN_ERRORS) for error in told] == [True] * count
 
 
 @pytest.mark.weights

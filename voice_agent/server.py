@@ -68,11 +68,12 @@ PACED_CALLS = (
 class SharedEars:
     """What all sessions hear with: two small models, and a thread for judgements, so that none delays a voice.
 
-    Voices are detected in the event loop, where a hop to a thread would take more time than the work; files are not.
+    The thread of live voices goes first as the loop does; those of files and of judgements step back.
     """
 
     silero: SileroNetwork
     voices: VoiceBatch
+    voice_thread: ThreadPoolExecutor
     end_of_turn: EndOfTurn
     file_thread: ThreadPoolExecutor
     judge_thread: ThreadPoolExecutor
@@ -81,9 +82,11 @@ class SharedEars:
     def load(cls, store: Store) -> "SharedEars":
         """Load the two small models (0.2 s). Raises WeightsError."""
         silero = SileroNetwork(store.folder_of("silero-vad") / "silero_vad.onnx")
+        voice_thread = ThreadPoolExecutor(1, "voices")
         return cls(
             silero=silero,
-            voices=VoiceBatch(silero),
+            voices=VoiceBatch(silero, voice_thread),
+            voice_thread=voice_thread,
             end_of_turn=EndOfTurn(next(store.folder_of("smart-turn").glob("*.onnx"))),
             file_thread=ThreadPoolExecutor(1, "vad", precedence.step_back),
             judge_thread=ThreadPoolExecutor(1, "end-of-turn", precedence.step_back),
@@ -95,7 +98,8 @@ class SharedEars:
         return Ears(LiveVad(self.voices), self.end_of_turn, self.judge_thread, echo)
 
     def close(self) -> None:
-        """End both threads."""
+        """End the threads."""
+        self.voice_thread.shutdown()
         self.file_thread.shutdown()
         self.judge_thread.shutdown()
 

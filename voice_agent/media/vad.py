@@ -10,7 +10,8 @@ Source: the Silero VAD v6 model card (512 new samples at 16 kHz behind 64 of the
 
 import asyncio
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ GATE_MODE = 1  # 0-3: this one still lets soft onsets through
 HANGOVER_WINDOWS = 10  # the network stays on so long after the gate last heard something: 320 ms
 WARM_UP_WINDOWS = 4  # and hears so many windows again when it is woken, to have a past
 
+FEW_ASKS = 2
 GATHER_S = 0.008  # the shortest time between two runs for live calls; what comes meanwhile is heard together
 
 Heard = NDArray[np.float32]  # [576]: a window behind the end of the one before, -1..1
@@ -145,12 +147,14 @@ class Vad:
 class VoiceBatch:
     """The network for all live calls of a loop: at once while few ask, together once many do.
 
-    Never more than one run in 8 ms; so a lone caller's window (each 32 ms) never waits, and those of forty are heard
-    ten at a time. An ask whose caller is cancelled is left out.
+    Never more than one run is begun in 8 ms; so a lone caller's window (each 32 ms) never waits, and those of forty
+    are heard ten at a time. Of one or two the loop takes the time itself, which is less than two hops to a thread;
+    more are heard on `thread`. An ask whose caller is cancelled is left out.
     """
 
-    def __init__(self, network: SileroNetwork) -> None:
+    def __init__(self, network: SileroNetwork, thread: Executor) -> None:
         self._network = network
+        self._thread = thread
         self._asks: list[tuple[Ask, asyncio.Future[Answer]]] = []
         self._free_at = 0.0  # by the loop's clock
 
@@ -164,17 +168,28 @@ class VoiceBatch:
         return await answer
 
     def _run(self) -> None:
-        asks, self._asks = [pair for pair in self._asks if not pair[1].done()], []
-        self._free_at = asyncio.get_running_loop().time() + GATHER_S
-        if not asks:
-            return
-        try:
-            answers = self._network.run([ask for ask, _ in asks])
-        except RUN_ERRORS as error:
-            for _, future in asks:
+        loop = asyncio.get_running_loop()
+        pairs, self._asks = [pair for pair in self._asks if not pair[1].done()], []
+        self._free_at = loop.time() + GATHER_S
+        asks, waiting = [ask for ask, _ in pairs], [answer for _, answer in pairs]
+        if len(asks) > FEW_ASKS:
+            done = loop.run_in_executor(self._thread, self._network.run, asks)
+            done.add_done_callback(lambda done: _hand_out(done.result, waiting))
+        elif asks:
+            _hand_out(lambda: self._network.run(asks), waiting)
+
+
+def _hand_out(run: Callable[[], list[Answer]], waiting: list[asyncio.Future[Answer]]) -> None:
+    """Give each that waits its answer, or what the run failed with."""
+    try:
+        answers = run()
+    except RUN_ERRORS as error:
+        for future in waiting:
+            if not future.done():
                 future.set_exception(error)
-            return
-        for (_, future), answer in zip(asks, answers, strict=True):
+        return
+    for future, answer in zip(waiting, answers, strict=True):
+        if not future.done():
             future.set_result(answer)
 
 
