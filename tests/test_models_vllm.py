@@ -20,9 +20,9 @@ import torch  # noqa: E402
 from tests.vllm_folders import write_model  # noqa: E402
 from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
 from voice_agent.bench.thinker_models import prompt  # noqa: E402
+from voice_agent.engine.cuda_ipc import device_pool  # noqa: E402
 from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
-from voice_agent.engine.shared_memory import SharedMemoryPool  # noqa: E402
 from voice_agent.errors import EngineError  # noqa: E402
 from voice_agent.models.vllm_rows import names_in, pool_shape  # noqa: E402
 from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 ANSWER_TOKENS = 24
 LENGTHS = (7, 40, 130)
+ON_GPU = torch.cuda.is_available()
+CLOSE = 1e-2 if ON_GPU else 2e-3  # of rows: a GPU's kernels for float32 round what they multiply to 10 bits
 
 
 class Reader:
@@ -38,7 +40,7 @@ class Reader:
 
     def __init__(self, hidden_size: int) -> None:
         shape = pool_shape("last+embedding", hidden_size, 4, slots=4, rows=16)  # small: reused soon
-        self.pool = SharedMemoryPool.create(shape)
+        self.pool = device_pool(shape)  # for a sink on a GPU, too, whose rows come through the host here
         self.rows: dict[tuple[int, int], np.ndarray] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -81,6 +83,8 @@ class Rig:
             "hidden_via": "host",
             "engine_args": {"seed": 0, "max_num_batched_tokens": 64},  # long prompts come in parts
         }
+        if ON_GPU:  # a small part of the card: several of these may run beside each other
+            options |= {"gpu_memory_utilization": 0.1, "kv_cache_bytes": 1 << 30}
         if family == "qwen2.5-omni":  # text in: what it needs to hear and see is not loaded
             options["engine_args"]["language_model_only"] = True
         self.model: VllmThinker = load(
@@ -116,6 +120,8 @@ class Rig:
 
 @pytest.fixture(scope="module", params=["qwen3", "qwen2", "llama", "qwen2.5-omni"])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    if request.param == "qwen2.5-omni":
+        pytest.importorskip("torchvision", reason="a model that could see is imported with it")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.update(with_plugin())
     sys.path.extend(path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path)
@@ -178,7 +184,7 @@ def test_hidden_rows_are_transformers_own(rig: Rig, whole: bool) -> None:
         states = rig.states(tokens + answer[:-1])
         expected = states if whole else states[len(tokens) - 1 :]
         assert last.end_row == len(expected)
-        np.testing.assert_allclose(rows, expected, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(rows, expected, rtol=CLOSE, atol=CLOSE)
 
 
 def test_more_requests_than_the_cap_wait_in_vllm_and_all_are_answered(rig: Rig) -> None:

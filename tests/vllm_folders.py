@@ -80,10 +80,15 @@ def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
 
 
 def _with_published_names(file: Path) -> None:
-    """transformers 5.19 writes one prefix of Qwen2-Audio's twice, and reads it so."""
-    doubled, right = "language_model.model.model.", "language_model.model."
-    weights = {name.replace(doubled, right): value for name, value in load_file(file).items()}
+    """transformers 5.19 writes and reads two prefixes otherwise: Qwen2-Audio's language model's, Llava's eyes'."""
+    weights = {_published(name): value for name, value in load_file(file).items()}
     save_file(weights, file, {"format": "pt"})
+
+
+def _published(name: str) -> str:
+    name = name.replace("language_model.model.model.", "language_model.model.")
+    eyes = "vision_tower.vision_model."
+    return name if name.startswith(eyes) else name.replace("vision_tower.", eyes)
 
 
 def _write_omni_media(folder: Path) -> tuple[Any, Any]:
@@ -101,7 +106,11 @@ def _write_omni_media(folder: Path) -> tuple[Any, Any]:
         chat_template=OMNI_TEMPLATE,
     )
     processor.save_pretrained(folder)
-    return model, processor
+    file = folder / "preprocessor_config.json"
+    if file.exists():  # transformers 4 wrote its eyes over with its ears; as published, one file has both
+        eyes = transformers.Qwen2VLImageProcessor(size=edges, min_pixels=56 * 56, max_pixels=112 * 112)
+        file.write_text(json.dumps(eyes.to_dict() | json.loads(file.read_text())))
+    return model, transformers.Qwen2_5OmniProcessor.from_pretrained(folder)
 
 
 def _scaled(make: Any) -> Any:

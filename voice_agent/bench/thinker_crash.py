@@ -1,8 +1,9 @@
 """What the end of a vLLM core costs its own engine and the one beside it, both under load; and whether it is named.
 
 The ends: `kill` (-9 from outside), `gpu-memory` (its worker takes all that the GPU has left, and the next step finds
-none), `host-kill` (it takes the host's until the kernel kills it, under a lid of its own) and `host-limit` (no more
-address space, as under `ulimit -v`). A calm run of the same load goes before, to compare the one beside with.
+none), `host-kill` (it takes the host's until the kernel kills it, under a lid of its own) and `host-limit` (it takes
+all that an address space like that of `ulimit -v` has left). A calm run of the same load goes before, to compare the
+one beside with.
 """
 
 import argparse
@@ -96,11 +97,17 @@ async def _bring_about(end: str, victim: EngineProcess, lid: MemoryLid) -> str:
         lid.close()
         await _answered(victim, Think(f"{HOARD}-host", victim.next_epoch(), []))
     elif end == "host-limit":
-        _no_more_pages(_largest(core))
+        await no_more_memory(victim)
     else:
         os.kill(core, signal.SIGKILL)
         return "kill"
     return end
+
+
+async def no_more_memory(engine: EngineProcess) -> None:
+    """No address space beyond what its worker has, and of that nothing left: its next step finds none."""
+    _no_more_pages(_largest(_core_of(engine.pid or 0)))
+    await _answered(engine, Think(f"{HOARD}-limit", engine.next_epoch(), []))
 
 
 def _no_more_pages(pid: int) -> None:

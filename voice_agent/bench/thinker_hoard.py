@@ -5,6 +5,7 @@ Its allocations are real ones, and what fails afterwards fails as in any process
 # pyright: reportMissingImports=false
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from voice_agent.models import vllm_versions
 
 PIECE_BYTES = 64 << 20
 LEAST_PIECE_BYTES = 512  # the least that torch's allocator gives
+LEAST_HOST_PIECE_BYTES = 16 << 10  # a step's tensors are larger; what an error needs to be told of is smaller
 
 _Base: Any = vllm_versions.worker_base()
 
@@ -21,24 +23,33 @@ class HoardingWorker(_Base):
     """See above; named to vLLM by `worker_cls`."""
 
     def hoard(self, memory: str) -> int:
-        """Take all of the "gpu"'s memory before it returns, or begin to take the "host"'s; gives the bytes so far."""
+        """Take all of the "gpu"'s memory, or of the host's that a "limit" leaves, or begin to take the "host"'s.
+
+        Gives the bytes so far.
+        """
         self.hoarded = list[Any]()
         if memory == "gpu":
-            return _all_of_the_gpu(self.hoarded)
+            return _all(self.hoarded, _on_the_gpu, LEAST_PIECE_BYTES)
+        if memory == "limit":
+            return _all(self.hoarded, bytearray, LEAST_HOST_PIECE_BYTES)
         threading.Thread(target=_all_of_the_host, args=(self.hoarded,), daemon=True).start()
         return 0
 
 
-def _all_of_the_gpu(hoarded: list[Any]) -> int:
-    """From large pieces to small ones, so that nothing that torch still keeps for itself is left either."""
+def _all(hoarded: list[Any], piece: Callable[[int], Any], least: int) -> int:
+    """From large pieces to small ones, so that nothing that an allocator still keeps for itself is left either."""
     size, taken = 1 << 30, 0
-    while size >= LEAST_PIECE_BYTES:
+    while size >= least:
         try:
-            hoarded.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+            hoarded.append(piece(size))
             taken += size
-        except RuntimeError:  # torch.OutOfMemoryError is one
+        except (RuntimeError, MemoryError):  # torch.OutOfMemoryError is a RuntimeError
             size //= 2
     return taken
+
+
+def _on_the_gpu(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def _all_of_the_host(hoarded: list[Any]) -> None:

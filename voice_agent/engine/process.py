@@ -15,6 +15,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Self
 
 import msgspec
 
@@ -44,10 +46,13 @@ _LAST_LINE_S = 0.1  # how long the last words of a process that has ended may ta
 class ChildProcess:
     """A running child with its connection; `end` must be awaited once, whatever happened before."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, connection: Connection) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, connection: Connection, printed: "_Printed"
+    ) -> None:
         self._name = name
         self._process = process
         self.connection = connection
+        self._printed = printed
         self._killed_because = ""
         self._oom_kills = oom_kills()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -60,9 +65,13 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             connection = await _taken_over(ours)
+            printed = None
             try:
-                process = await _spawn(theirs, spec, command)
+                printed = await _Printed.opened()
+                process = await _spawn(theirs, printed, spec, command)
             except BaseException as error:
+                if printed:
+                    printed.close()
                 await connection.close()
                 if isinstance(error, OSError):
                     raise EngineStartFailed(
@@ -71,7 +80,7 @@ class ChildProcess:
                 raise
         with contextlib.suppress(ConnectionEnded):  # a child that is gone already shows at the first receive
             connection.send(msgspec.json.encode(spec))
-        return cls(name, process, connection)
+        return cls(name, process, connection, printed)
 
     @property
     def pid(self) -> int:
@@ -124,6 +133,7 @@ class ChildProcess:
         await asyncio.wait({self._pump}, timeout=0.2)
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
+        self._printed.close()
 
     async def _ended_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -136,9 +146,8 @@ class ChildProcess:
 
     async def _pump_log(self) -> None:
         """The child's lines into our log; libraries' at DEBUG, for some are noisy, and stacks where they are seen."""
-        stream = self._process.stdout
         rest = ""
-        while stream is not None and (data := await stream.read(_READ_BYTES)):
+        while data := await self._printed.stream.read(_READ_BYTES):
             *lines, rest = (rest + data.decode(errors="replace")).split("\n")
             rest = rest[-_MAX_LINE_CHARS:]
             for line in filter(None, lines):
@@ -158,6 +167,38 @@ class ChildProcess:
         logger.log(level, "%s engine: %s", self._name, text)
 
 
+@dataclass(frozen=True)
+class _Printed:
+    """What a child prints, through a pipe of our own: it ends for us even if a stranger keeps its other end open."""
+
+    stream: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+    write_end: BinaryIO  # the child's; closed here once it has started
+
+    @classmethod
+    async def opened(cls) -> Self:
+        """Raises OSError when there are no descriptors left."""
+        read_end, write_end = (
+            os.fdopen(end, mode, 0) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)
+        )
+        stream = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        try:
+            transport, _ = await loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(stream), read_end
+            )
+        except BaseException:
+            read_end.close()
+            write_end.close()
+            raise
+        return cls(stream, transport, write_end)
+
+    def close(self) -> None:
+        """Both ends. May be called again."""
+        self.write_end.close()
+        self.transport.close()
+
+
 async def _taken_over(ours: socket.socket) -> Connection:
     """Our end as a connection; closed if that is cancelled."""
     try:
@@ -168,20 +209,22 @@ async def _taken_over(ours: socket.socket) -> Connection:
 
 
 async def _spawn(
-    theirs: socket.socket, spec: EngineSpec, command: Sequence[str]
+    theirs: socket.socket, printed: _Printed, spec: EngineSpec, command: Sequence[str]
 ) -> asyncio.subprocess.Process:
-    """The process in a session of its own, with its end of the socket pair and the spec's environment."""
-    return await asyncio.create_subprocess_exec(
+    """The process in a session of its own, with its ends of socket pair and pipe, and the spec's environment."""
+    process = await asyncio.create_subprocess_exec(
         *command,
         str(theirs.fileno()),
         str(_parent_to_watch()),
         pass_fds=(theirs.fileno(),),
         start_new_session=True,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=printed.write_end,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, **spec.env},
     )
+    printed.write_end.close()
+    return process
 
 
 def _parent_to_watch() -> int:
