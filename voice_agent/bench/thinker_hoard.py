@@ -48,7 +48,7 @@ def _all(hoarded: list[Any], piece: Callable[[int], Any], least: int) -> int:
     return taken
 
 
-def _on_the_gpu(size: int) -> torch.Tensor:
+def _on_the_gpu(size: int) -> Any:
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
