@@ -72,6 +72,42 @@ def test_parts_that_are_all_text_become_one_text() -> None:
     assert template.told == [user("Hello.")]
 
 
+def test_a_template_that_sees_parts_alone_is_given_every_text_as_one() -> None:
+    class OfParts(Template):
+        def apply_chat_template(self, messages: list[dict[str, Any]], **how: Any) -> str:
+            self.told = messages
+            parts = [part for message in messages for part in message["content"]]
+            return "".join(part["text"] for part in parts if isinstance(part, dict))
+
+    template = OfParts()
+    messages = [{"role": "system", "content": "Be brief."}, user("Hello."), {"role": "assistant"}]
+    assert ChatPrompt(template).text(messages, [])[0] == "Be brief.Hello."
+    assert [message["content"] for message in template.told] == [
+        [{"type": "text", "text": "Be brief."}],
+        [{"type": "text", "text": "Hello."}],
+        [],
+    ]
+
+
+@pytest.mark.parametrize("kept", ["theirs", {"default": "theirs", "tool_use": "other"}])
+def test_a_processors_template_is_rendered_without_its_processor(kept: Any) -> None:
+    class Processor:
+        """As Qwen2.5-Omni's is in transformers 4: it looks into the first message's parts."""
+
+        chat_template = kept
+
+        def apply_chat_template(self, messages: list[dict[str, Any]], **how: Any) -> str:
+            return messages[0]["content"][0]["text"]
+
+    class Rendering(Template):
+        def apply_chat_template(self, messages: list[dict[str, Any]], **how: Any) -> str:
+            return f"{how.pop('chat_template')}: {super().apply_chat_template(messages, **how)}"
+
+    messages = [{"role": "system", "content": "Be brief."}, user("Hello.")]
+    text, _ = ChatPrompt(Rendering(), Processor()).text(messages, [])
+    assert text == f"theirs: {json.dumps(messages)}"
+
+
 def test_calls_reach_the_template_as_objects_and_bad_ones_as_they_were() -> None:
     template = Template()
     calls: list[Any] = [

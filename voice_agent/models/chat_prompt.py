@@ -1,8 +1,9 @@
 """A conversation in OpenAI's chat form as the prompt of a Hugging Face model: its own template, its own tokens.
 
 Sound and pictures in a message's content become what the template knows them as, and travel beside the tokens. Pure
-but for the tokenizer it is handed; knows no engine. Source: OpenAI's chat completions (input_audio, image_url),
-transformers' chat templates.
+but for the tokenizer it is handed; knows no engine. A template may lie with the model's processor: the tokenizer
+renders that too, for some processors look into the messages first and take no text for a content. Source: OpenAI's
+chat completions (input_audio, image_url), transformers' chat templates.
 """
 # pyright: reportMissingImports=false
 
@@ -21,6 +22,7 @@ from voice_agent.errors import EngineError
 Message = dict[str, Any]
 _DATA_URL = "data:"
 MAX_PARTS = 64
+PROBE = "Good morning."
 
 
 class ChatPrompt:
@@ -31,8 +33,9 @@ class ChatPrompt:
         # a tokenizers.Tokenizer, if the model has one
         self.fast = getattr(tokenizer, "backend_tokenizer", None)
         self._reads_only = processor is None
-        # a model with ears and eyes may keep its template with them
-        self._template_of = processor if getattr(processor, "chat_template", None) else tokenizer
+        template = _template_of(processor)
+        self._rendering: dict[str, Any] = {"chat_template": template} if template else {}
+        self._reads_texts = self._shows_a_text()
 
     @property
     def can_be_guided(self) -> bool:
@@ -57,12 +60,24 @@ class ChatPrompt:
         media: dict[str, list[Any]] = {}
         told = [_told(message, media) for message in messages]
         try:
-            text = self._template_of.apply_chat_template(
-                told, tools=tools or None, tokenize=False, add_generation_prompt=True
+            text = self._rendered(
+                told if self._reads_texts else [_in_parts(message) for message in told], tools
             )
         except Exception as error:  # noqa: BLE001 - a template is foreign code: jinja's errors and any other
             raise _refused(f"the model's chat template refuses the conversation: {error}") from error
         return text, media
+
+    def _rendered(self, told: list[Message], tools: list[dict[str, Any]]) -> str:
+        return self._tokenizer.apply_chat_template(
+            told, tools=tools or None, tokenize=False, add_generation_prompt=True, **self._rendering
+        )
+
+    def _shows_a_text(self) -> bool:
+        """Whether the template shows a content that is a bare text; some see parts alone and drop it without a word."""
+        try:
+            return PROBE in self._rendered([{"role": "user", "content": PROBE}], [])
+        except Exception:  # noqa: BLE001 - as above; one that refuses parts too says so at the first request
+            return False
 
     def take(self, media: dict[str, list[Any]]) -> None:
         """Raises EngineError (invalid_request) if the model has no use for such media."""
@@ -74,6 +89,20 @@ class ChatPrompt:
         if self.fast is not None:  # twice as fast as the wrapper around it, and the same tokens
             return self.fast.encode(text, add_special_tokens=False).ids
         return self._tokenizer.encode(text, add_special_tokens=False)
+
+
+def _template_of(processor: Any) -> str | None:
+    """A model with ears and eyes may keep its template with them; of several, the one for talking."""
+    template = getattr(processor, "chat_template", None)
+    return template.get("default") if isinstance(template, dict) else template
+
+
+def _in_parts(told: Message) -> Message:
+    """The same message, its text as a part."""
+    content = told["content"]
+    if isinstance(content, list):
+        return told
+    return told | {"content": [{"type": "text", "text": content}] if content else []}
 
 
 def _told(message: Message, media: dict[str, list[Any]]) -> Message:
