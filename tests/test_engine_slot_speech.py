@@ -1,5 +1,6 @@
 """The engine of slots on a CPU with a tiny model: right sound for each of many, aborts, caps, broken rows."""
 
+import asyncio
 import queue
 import threading
 import time
@@ -167,6 +168,27 @@ def test_each_of_many_sounds_as_it_would_alone(model: Model, rig: Rig) -> None:
         assert all(a.end_sample <= b.first_sample for a, b in zip(spoken, spoken[1:], strict=False))
         assert isinstance(got[name][-1], Finished)
     assert rig.engine.in_flight() == []
+
+
+def test_before_it_is_ready_it_has_spoken_in_both_modes_with_every_voice_and_nobody_heard(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, rendered, openings = list[Any](), set[int](), rig.serving.device.openings
+    opens, renders = openings.open, rig.serving.device.render
+    monkeypatch.setattr(openings, "open", lambda *of: opened.append(of) or opens(*of))
+
+    def render(what: Render, bucket: tuple[int, int], *of: Any, **more: Any) -> Launch:
+        rendered.add(bucket[0])
+        return renders(what, bucket, *of, **more)
+
+    monkeypatch.setattr(rig.serving.device, "render", render)
+    asyncio.run(rig.engine.warm_up())
+    assert {voice for voice, *_ in opened} == set(rig.serving.voices)
+    assert max(rendered) == max(SIZES.render_frames)
+    assert rig.messages.empty() and not rig.engine.in_flight()
+    assert rig.engine.counts.frames == 0
+    rig.say("first", ["well"], 4, 1)
+    assert isinstance(rig.until({"first"})["first"][-1], Finished)
 
 
 def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:

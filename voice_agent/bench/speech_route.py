@@ -32,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", default="")
     parser.add_argument("--voice", default="ryan")
     parser.add_argument("--options", type=json.loads, default={"random": True}, help="the family's, as JSON")
+    parser.add_argument("--timings", action="store_true", help="print the engine's own ms of every reply")
     options = parser.parse_args(argv)
     try:
         asyncio.run(_serve(options))
@@ -51,7 +52,7 @@ async def _serve(options: argparse.Namespace) -> None:
         "speech", spec, MonotonicClock(), on_loading=lambda stage: print("loading", stage, flush=True)
     )
     await engine.start()
-    route = Route(engine)
+    route = Route(engine, options.timings)
     server = await asyncio.start_server(route.connection, "127.0.0.1", options.port)
     print("ready", json.dumps(engine.describe), flush=True)
     try:
@@ -63,8 +64,9 @@ async def _serve(options: argparse.Namespace) -> None:
 class Route:
     """Connections in, requests one after the other on each."""
 
-    def __init__(self, engine: EngineProcess) -> None:
+    def __init__(self, engine: EngineProcess, timings: bool = False) -> None:
         self._engine = engine
+        self._timings = timings
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer until the other side closes."""
@@ -114,7 +116,9 @@ class Route:
                     case Failed(final=True):
                         writer.close()  # a broken answer must not look whole
                         return
-                    case Finished():
+                    case Finished(timings_ms=timings_ms):
+                        if self._timings:
+                            print("reply", json.dumps(timings_ms), flush=True)
                         writer.write((b"" if begun else HEAD) + b"0\r\n\r\n")
                         return
                     case _:

@@ -5,8 +5,10 @@ is next and launches it. It never waits for the device while anything could be l
 process, and with it every reply: what can go wrong with one reply alone is told by its row's code.
 """
 
+import asyncio
 import gc
 import logging
+import queue
 import threading
 import time
 from collections import deque
@@ -23,12 +25,14 @@ from voice_agent.engine.messages import (
     Abort,
     Failed,
     Finished,
+    FromEngine,
     Loading,
     Speak,
     SpeakEnd,
     SpeakText,
     ToEngine,
 )
+from voice_agent.engine.rehearsal import rehearse, replies
 from voice_agent.engine.runtime import EngineSpec
 from voice_agent.engine.slot_reply import SlotReply, SoundShape
 from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
@@ -112,7 +116,21 @@ class SlotSpeech:
         }
 
     async def warm_up(self) -> None:
-        """Nothing: `load` captured and measured everything."""
+        """Speak to nobody what a caller's first reply would else find to be done once and for all."""
+        await asyncio.to_thread(self._rehearse)
+
+    def _rehearse(self) -> None:
+        serving, send, heard = self._serving, self._send, queue.SimpleQueue[FromEngine]()
+        self._send = heard.put
+        try:
+            wanted = replies(serving.voices, serving.instructed, self._usual_voice)
+            rehearse(self.handle, heard, wanted, self._spec.warm_up_text, serving.languages[0])
+        finally:
+            self._send, self.counts = send, _Counts()
+
+    @property
+    def _usual_voice(self) -> str:
+        return (self._spec.talker and self._spec.talker.voice) or self._serving.voices[0]
 
     def handle(self, message: ToEngine) -> None:
         """Put it where the launch thread finds it."""
@@ -250,7 +268,7 @@ class SlotSpeech:
         """Find what stands before its text; False if that is too long and the reply was refused."""
         speak, serving = reply.speak, self._serving
         reply.language = language.partition("-")[0].lower()
-        voice = speak.voice or (self._spec.talker and self._spec.talker.voice) or serving.voices[0]
+        voice = speak.voice or self._usual_voice
         opening = self._device.openings.open(voice, reply.language, serving.instruction(speak.instructions))
         if not self._scheduler.costs.holds_prefill(opening.prefill_rows):
             self._device.openings.close(opening)
