@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +47,19 @@ def test_a_thread_that_stepped_back_further_by_itself_stays_there() -> None:
         further = thread.submit(niceness).result()
         thread.submit(precedence.step_back).result()
         assert thread.submit(niceness).result() == further
+
+
+def test_threads_that_are_let_step_back_do_so_alone_and_further_than_they_were() -> None:
+    before = precedence.threads()
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        started, of_other = one.submit(niceness).result(), other.submit(threading.get_native_id).result()
+        new = precedence.threads() - before
+        assert of_other in new and len(new) == 2
+        ended = max(new) + 100_000  # above every thread there is, or as if it had ended
+        precedence.let_step_back((new - {of_other}) | {ended}, 3)
+        assert one.submit(niceness).result() == min(started + 3, 19)
+        precedence.let_step_back(new, 40)
+        assert one.submit(niceness).result() == other.submit(niceness).result() == 19
 
 
 @pytest.mark.loopback

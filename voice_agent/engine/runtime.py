@@ -227,6 +227,7 @@ class EngineSpec:
     env: dict[str, str] = field(default_factory=dict[str, str])
     has_children: bool = False  # the model starts processes of its own, which must not outlive the server
     nice: int = 0  # how far an LLM steps back behind the others when cores are short (POSIX nice)
+    patient: bool = False  # a spare: nobody waits for its load, so that steps back too
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     def __post_init__(self) -> None:

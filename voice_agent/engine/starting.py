@@ -4,6 +4,7 @@ It knows no request; the supervisor decides which process serves.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 SPARE_RETRY_S = (
     30.0  # a spare that cannot start is tried again, seldom: the one that serves needs the machine
 )
+AFTER_TAKE_S = 5.0
 ANSWER_S = 1.0  # a spare proves that its loop lives before it serves
 
 
@@ -104,9 +106,10 @@ class Spare:
     """A process that is ready and serves nobody. `keep` runs beside the one that serves; `take` hands it over."""
 
     def __init__(self, recipe: Recipe, clock: Clock) -> None:
-        self._recipe = recipe
+        self._recipe = dataclasses.replace(recipe, spec=dataclasses.replace(recipe.spec, patient=True))
         self._clock = clock
         self._starting: asyncio.Task[Started] | None = None
+        self._taken_ns: int | None = None  # when one was taken last
 
     @property
     def ready(self) -> bool:
@@ -115,7 +118,12 @@ class Spare:
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
     async def keep(self) -> str:
-        """Start one, again when it dies, until cancelled; what it has by then stays."""
+        """Start one, again when it dies, until cancelled; what it has by then stays.
+
+        After a take it waits for a while: whoever asks the taken one now needs the cores.
+        """
+        if self._taken_ns is not None and self._starting is None:
+            await self._clock.sleep_until(self._taken_ns + int(AFTER_TAKE_S * NS_PER_S))
         while True:
             if self._starting is None:
                 self._starting = asyncio.create_task(self._recipe.start(), name=f"{self._recipe.name} spare")
@@ -140,7 +148,7 @@ class Spare:
             self._starting = None
             return None
         if await started.answers():
-            self._starting = None
+            self._starting, self._taken_ns = None, self._clock.now_ns()
             return started
         await self.end(politely_s=0)
         return None

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from voice_agent import precedence
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.clock import Clock, ms_between
 from voice_agent.engine import families
@@ -42,12 +43,14 @@ from voice_agent.engine.runtime import (
     RecognizerModel,
     ThinkerEnd,
     ThinkerModel,
+    ThinkerOptions,
 )
 from voice_agent.engine.tasks import Request, Tasks
 from voice_agent.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
+Model = ThinkerModel | ConcurrentThinkerModel
 MAX_SPEECH_SAMPLES = 30 * MODEL_RATE_HZ
 TEMPLATE_SLACK_TOKENS = 16  # begin and generation marks that a count may leave out
 COUNTED_PROMPTS = 4_096
@@ -71,22 +74,32 @@ def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
         recognizer.transcribe(silence(MODEL_RATE_HZ), spec.recognizer.language)
     if spec.thinker:
         send(Loading(f"language model ({spec.thinker.family})"))
-        thinker = _stepping_back(spec.nice, functools.partial(families.load_thinker, spec.thinker))
-        if not isinstance(thinker, ConcurrentThinkerModel):
-            hello = [{"role": "system", "content": spec.warm_up_text}, {"role": "user", "content": "Hello."}]
-            thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
+        thinker = _stepping_back(spec, functools.partial(_warm, spec.thinker, spec.warm_up_text))
     return ThinkerEngine(spec, recognizer, thinker, send, clock)
 
 
-def _stepping_back(
-    nice: int, load_model: Callable[[], ThinkerModel | ConcurrentThinkerModel]
-) -> ThinkerModel | ConcurrentThinkerModel:
-    """Load on a thread that steps back: niceness is a thread's own and goes on to the threads a model starts there.
+def _warm(options: ThinkerOptions, text: str) -> Model:
+    """A model that has read its instructions; a concurrent one does on its loop (see warm_up)."""
+    thinker = families.load_thinker(options)
+    if not isinstance(thinker, ConcurrentThinkerModel):
+        hello = [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]
+        thinker.stream(Think("warm-up", 0, hello, max_output_tokens=2), lambda _: False)
+    return thinker
 
-    An answer takes seconds and its words a moment; with equal shares the words over a reply come too late for it.
+
+def _stepping_back(spec: EngineSpec, load_model: Callable[[], Model]) -> Model:
+    """Load a model whose own threads step back once it has loaded, or, for a spare, while it does.
+
+    An answer takes seconds and its words a moment; with equal shares the words over a reply come too late for it. A
+    load is waited for by callers. Niceness is a thread's own and goes on to the threads that it starts.
     """
-    with ThreadPoolExecutor(1, initializer=os.nice, initargs=(nice,)) as thread:
-        return thread.submit(load_model).result()
+    if spec.patient:
+        with ThreadPoolExecutor(1, initializer=os.nice, initargs=(spec.nice,)) as thread:
+            return thread.submit(load_model).result()
+    before = precedence.threads()
+    model = load_model()
+    precedence.let_step_back(precedence.threads() - before, spec.nice)
+    return model
 
 
 class ThinkerEngine:

@@ -28,7 +28,6 @@ from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
 _llama = cast(Any, xllamacpp)  # a binary module without types
 _HOME, _SOCKET = "voice-agent-llama-", "llm.sock"
-_INSTRUCTIONS = "You are a helpful voice assistant. Answer in one or two short sentences."
 
 
 def load(folder: Path, options: ThinkerOptions) -> "Llama":
@@ -71,8 +70,8 @@ class Llama:
             headers={"Authorization": f"Bearer {key}"},
             timeout=30.0,
         )
-        instructions = str(options.extra.get("instructions") or _INSTRUCTIONS)
-        self._read_ahead(instructions)
+        if instructions := options.extra.get("instructions"):
+            self._read_ahead(str(instructions))
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
