@@ -58,26 +58,29 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield server
 
 
+SHORT = "--rps 2 --seconds 2 --warm-up 0 --seeds 0 --pause 0 --limit-ms 9999".split()
+
+
 def test_the_bench_drives_the_server_with_forced_lengths(preset: LiveServer, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    short = [
-        "--rps",
-        "2",
-        "--seconds",
-        "2",
-        "--warm-up",
-        "0",
-        "--seeds",
-        "0",
-        "--pause",
-        "0",
-        "--limit-ms",
-        "9999",
-    ]
-    assert main(["--url", preset.url, "--force-lengths", "--json", str(file), *short]) == 0
+    assert main(["--url", preset.url, "--force-lengths", "--json", str(file), *SHORT]) == 0
     [p] = json.loads(file.read_text())["points"]
     assert p["answered"] == p["due"] > 1
     assert 16 * 0.08 * p["due"] <= p["audio_s_per_s"] * 2 <= 140 * 0.08 * p["due"]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("lengths", ["--force-lengths", "--extra=max_new_tokens=16"])
+def test_words_of_random_weights_are_not_measurable(
+    preset: LiveServer, tmp_path: Path, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.json"
+    assert main(["--url", preset.url, "--transcribe", "1", "--json", str(file), lengths, *SHORT]) == 0
+    [p] = json.loads(file.read_text())["points"]
+    assert p["word_error_rate"] is None and p["replies_recognized"] == 0
+    assert p["verdict"]["intelligible"] is None
+    assert "test_models_qwen3_tts_parity" in p["verdict"]["intelligible_note"]
+    assert "not measurable: random weights" in capsys.readouterr().err
 
 
 def test_a_length_is_exact_and_instructions_change_what_is_said(preset: LiveServer) -> None:

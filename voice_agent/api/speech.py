@@ -2,7 +2,8 @@
 
 Any model name is taken: there is one voice model. `instructions` are taken and not followed by voices without them
 (/v1/audio/voices says which follow). `max_new_tokens` cuts a speech after so many frames of 80 ms: only where the voice
-is of random weights, which end nothing by themselves, so that a load can be measured; 400 elsewhere.
+is of random weights, which end nothing by themselves, so that a load can be measured; 400 elsewhere. Answers of such a
+voice say `x-voice-weights: random`: nobody is to look for words in them.
 """
 
 import base64
@@ -59,8 +60,12 @@ def create_speech_routes(parts: SpeechParts) -> list[BaseRoute]:
         )
         sound = parts.answerer.say(SpeechRequest(body.input, wish))
         if body.stream_format == "sse":
-            return Streamed(_events(sound), EVENT_STREAM)
-        return Streamed(_bytes(sound), media_type)
+            answer = Streamed(_events(sound), EVENT_STREAM)
+        else:
+            answer = Streamed(_bytes(sound), media_type)
+        if parts.forced_lengths():
+            answer.headers["x-voice-weights"] = "random"
+        return answer
 
     return [Route("/v1/audio/speech", speak, methods=["POST"])]
 
