@@ -33,6 +33,7 @@ from voice_agent.engine.messages import (  # noqa: E402
 from voice_agent.engine.runtime import EngineSpec, TalkerOptions  # noqa: E402
 from voice_agent.engine.slot_speech import SlotSpeech  # noqa: E402
 from voice_agent.engine.slot_stream import CyclePolicy  # noqa: E402
+from voice_agent.engine.stretch import Stretch  # noqa: E402
 from voice_agent.errors import ConfigError  # noqa: E402
 from voice_agent.models.qwen3_tts.arena import new_arena  # noqa: E402
 from voice_agent.models.qwen3_tts.cloning import heard_before  # noqa: E402
@@ -167,6 +168,32 @@ def test_each_of_many_sounds_as_it_would_alone(model: Model, rig: Rig) -> None:
         assert all(a.end_sample <= b.first_sample for a, b in zip(spoken, spoken[1:], strict=False))
         assert isinstance(got[name][-1], Finished)
     assert rig.engine.in_flight() == []
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.6])
+def test_a_speed_is_a_replys_own_and_its_words_lie_where_they_are_heard(
+    model: Model, rig: Rig, speed: float
+) -> None:
+    words = ["one", "two", "three"]
+    rig.say("paced", words, 12, 44, speed=speed)
+    rig.say("plain", words, 12, 44)
+    got = rig.until({"paced", "plain"})
+    plain, stretch = expected(model, words, 12, Manner("ryan", "en"), seeds=[44]), Stretch(24_000, speed)
+    assert_same(pcm(got["plain"]), plain)
+    heard, right = pcm(got["paced"]), np.concatenate([stretch.push(plain), stretch.finish()])
+    assert len(heard) == len(right)
+    assert np.std(heard) == pytest.approx(np.std(right), rel=0.2)
+    spoken = [word for message in got["paced"] if isinstance(message, SpeechChunk) for word in message.words]
+    assert len(spoken) == 3
+    assert all(a.end_sample <= b.first_sample for a, b in zip(spoken, spoken[1:], strict=False))
+    assert 0.6 * len(heard) < spoken[-1].end_sample <= len(heard)
+
+
+@pytest.mark.parametrize("speed", [0.0, 4.1, float("nan")])
+def test_a_speed_that_nobody_could_follow_is_refused(rig: Rig, speed: float) -> None:
+    rig.engine.handle(Speak("s", 1, "ryan", speed=speed))
+    [failed] = rig.until({"s"})["s"]
+    assert isinstance(failed, Failed) and failed.code == "invalid_speed" and "0.25 to 4" in failed.message
 
 
 def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:

@@ -101,6 +101,26 @@ def test_a_length_is_exact_and_instructions_change_what_is_said(preset: LiveServ
     assert status == 400 and json.loads(refusal)["error"]["code"] == "invalid_instructions"
 
 
+def test_a_speed_changes_the_length(preset: LiveServer) -> None:
+    for speed, samples in ((2, 9_600), (0.5, 38_400)):
+        status, sound = ask(preset, "/v1/audio/speech", speech(speed=speed))
+        assert status == 200 and len(sound) // 2 == pytest.approx(samples, abs=400), speed
+
+
+def test_seed_and_temperature_are_a_requests_own(preset: LiveServer) -> None:
+    def said(**more: Any) -> np.ndarray:
+        status, sound = ask(preset, "/v1/audio/speech", speech(**more))
+        assert status == 200, sound
+        return np.frombuffer(sound, "<i2").astype(int)
+
+    first, again, other = said(seed=5), said(seed=5), said(seed=6)
+    assert np.abs(first - again).max() <= 2 and np.abs(first - other).max() > 1_000
+    greedy = [said(seed=seed, temperature=0) for seed in (5, 6)]
+    assert np.abs(greedy[0] - greedy[1]).max() <= 2 and np.abs(greedy[0] - first).max() > 1_000
+    status, refusal = ask(preset, "/v1/audio/speech", speech(temperature=3))
+    assert status == 400 and json.loads(refusal)["error"]["param"] == "temperature"
+
+
 def test_cloned_voices_are_listed_and_speak(tmp_path: Path) -> None:
     clones = CLONES.format(file=write(tmp_path / "clip.wav", 16_000, seconds=2.0))
     with live_server("--config", str(config_file(tmp_path, CONFIG.format(clones=clones)))) as server:

@@ -265,7 +265,7 @@ class SlotSpeech:
         if not tokens:
             return
         now_ns, spoken = self._clock.now_ns(), len(tokens) - (1 if reply.ended else 0)
-        opening = reply.opening
+        opening, speak = reply.opening, reply.speak
         if opening is None:
             raise ValueError("a reply with text has a beginning")
         if reply.slot is not None:
@@ -276,7 +276,7 @@ class SlotSpeech:
             most = self._most_frames(reply, opening)
             rows, lead = opening.prefill_rows, opening.text_lead
             self._scheduler.admit(
-                SpeechRequest(reply.key, reply.speak.latency_first, 0, most, rows, lead), now_ns
+                SpeechRequest(reply.key, speak.latency_first, 0, most, rows, lead, speak.speed), now_ns
             )
         self._scheduler.append(reply.key, spoken, now_ns)
 
