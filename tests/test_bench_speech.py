@@ -272,6 +272,18 @@ def test_a_point_passes_only_with_all_four_unless_its_weights_are_random() -> No
     assert found["verdict"]["passes"] and "parity" in found["verdict"]["intelligible_note"]
 
 
+def test_stages_are_means_over_all_seeds_and_none_where_nothing_was_told() -> None:
+    run = run_of(reply(0, 50))
+    assert point(run, Limits())["stages"] is None
+    run.work = [
+        {"frames": 3, "frame_rows": 9, "frame_ms": 10.0, "renders": 2, "render_frames": 6, "render_ms": 3.0},
+        {"frames": 1, "frame_rows": 3, "frame_ms": 6.0},
+    ]
+    assert point(run, Limits())["stages"] == {
+        "frame_ms": 4.0, "frame_rows": 3.0, "render_ms": 1.5, "render_frames": 3.0
+    }  # fmt: skip
+
+
 def test_the_cost_is_taken_at_the_highest_load_that_passes() -> None:
     low, high = point(run_of(reply(0, 50)), Limits()), point(run_of(reply(0, 50, 99.0)), Limits())
     high["load"] = 40

@@ -58,7 +58,7 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield server
 
 
-SHORT = "--rps 2 --seconds 2 --warm-up 0 --seeds 0 --pause 0 --limit-ms 9999".split()
+SHORT = "--rps 2 --seconds 2 --warm-up 0 --seeds 0 --pause 1.2 --limit-ms 9999".split()
 
 
 def test_the_bench_drives_the_server_with_forced_lengths(preset: LiveServer, tmp_path: Path) -> None:
@@ -67,6 +67,8 @@ def test_the_bench_drives_the_server_with_forced_lengths(preset: LiveServer, tmp
     [p] = json.loads(file.read_text())["points"]
     assert p["answered"] == p["due"] > 1
     assert 16 * 0.08 * p["due"] <= p["audio_s_per_s"] * 2 <= 140 * 0.08 * p["due"]
+    assert {"frame_ms", "frame_rows", "render_ms", "render_frames"} <= set(p["stages"])
+    assert 1 <= p["stages"]["frame_rows"] <= 4  # times are the device's own: 0 on a CPU
 
 
 @pytest.mark.weights

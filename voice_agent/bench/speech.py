@@ -12,9 +12,11 @@ import json
 import shlex
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,7 @@ async def _point(bench: Bench, amount: float, *, closed: bool) -> PointRun:
     for seed in options.seeds:
         print(f"{amount:g} {'streams' if closed else 'a second'}, seed {seed}", file=sys.stderr, flush=True)
         bench.gpu.busy, bench.gpu.memory_mib = [], []
+        before = await asyncio.to_thread(_work, options)
         began_s, cpu_s = time.monotonic(), time.process_time()
         async with AsyncExitStack() as beside:
             await beside.enter_async_context(bench.gpu.watched())
@@ -119,7 +122,22 @@ async def _point(bench: Bench, amount: float, *, closed: bool) -> PointRun:
         run.gpu_busy += bench.gpu.busy[skipped:]
         run.gpu_memory_mib += bench.gpu.memory_mib
         await asyncio.sleep(options.pause)
+        after = await asyncio.to_thread(_work, options)
+        run.work.append({name: value - before.get(name, 0.0) for name, value in after.items()})
     return run
+
+
+def _work(options: argparse.Namespace) -> dict[str, float]:
+    """Running totals of our speech engine, up to a second old; nothing of another's, or where operators need a key."""
+    if options.server != "ours":
+        return {}
+    request = urllib.request.Request(f"{options.url.rstrip('/')}/operator/engines")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            engines = json.load(answer)["engines"]
+    except (OSError, ValueError, KeyError, HTTPException):
+        return {}
+    return next((engine["work"] for engine in engines if engine["name"] == "speech"), {})
 
 
 async def _seed(bench: Bench, amount: float, seed: int, *, closed: bool) -> list[Reply]:
@@ -197,6 +215,8 @@ def _write(report: Report, options: argparse.Namespace) -> None:
         if p["word_error_rate"] is not None:
             heard = f"({p['replies_recognized']} replies, by {report['recognizer']})"
             print(f"word errors at {p['load']:g}: {p['word_error_rate']} {heard}")
+        if p["stages"]:
+            print(f"stages at {p['load']:g}: {', '.join(f'{k} {v:g}' for k, v in p['stages'].items())}")
     found = report["cost"]
     print(f"\ncost of 1M characters at ${options.gpu_price:g}/h: {price_told(found)}")
     print(

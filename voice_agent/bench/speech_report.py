@@ -48,6 +48,7 @@ class PointRun:
     word_error_rate: float | None = None
     random_weights: bool = False  # nothing to understand
     quality: list[Reply] = field(default_factory=list[Reply])
+    work: list[dict[str, float]] = field(default_factory=list[dict[str, float]])  # of the engine, each seed
 
     @property
     def counted(self) -> list[Reply]:
@@ -88,6 +89,7 @@ def point(run: PointRun, limits: Limits) -> Report:
         "word_error_rate": None if run.word_error_rate is None else round(run.word_error_rate, 4),
         "replies_recognized": len(run.heard),
         "random_weights": run.random_weights,
+        "stages": stages(run.work),
     }
     if run.quality:
         report["quality_first"] = {
@@ -96,6 +98,25 @@ def point(run: PointRun, limits: Limits) -> Report:
             "underrun_share": sum(bool(r.heard.stalls_ms) for r in run.quality) / len(run.quality),
         }
     return report | {"verdict": verdict(report, limits)}
+
+
+def stages(work: Sequence[dict[str, float]]) -> Report | None:
+    """Mean times of the engine's stages, of what it did during each seed; None where it told nothing."""
+    total: Counter[str] = Counter()
+    for part in work:
+        total.update(part)
+    if not total["frames"]:
+        return None
+    found = {
+        "frame_ms": total["frame_ms"] / total["frames"],
+        "frame_rows": total["frame_rows"] / total["frames"],
+    }
+    if total["renders"]:
+        found["render_ms"] = total["render_ms"] / total["renders"]
+        found["render_frames"] = total["render_frames"] / total["renders"]
+    if total["prefills"]:
+        found["prefill_ms"] = total["prefill_ms"] / total["prefills"]
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 def verdict(report: Report, limits: Limits) -> Report:

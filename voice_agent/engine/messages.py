@@ -167,11 +167,15 @@ class StartFailed(Message, frozen=True, tag=True):
 
 
 class Pong(Message, frozen=True, tag=True):
-    """Alive; `in_flight` are the request ids it holds, `busy_ms` how long its current step has run."""
+    """Alive; `in_flight` are the request ids it holds, `busy_ms` how long its current step has run.
+
+    `work`: running totals of what it did, for operators.
+    """
 
     number: int
     in_flight: list[str]
     busy_ms: float
+    work: dict[str, float] = {}
 
 
 class Transcript(Message, frozen=True, tag=True):

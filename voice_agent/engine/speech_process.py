@@ -151,6 +151,10 @@ class SpeechEngine:
         step_ns = self._step_ns
         return 0.0 if step_ns is None else ms_between(step_ns, self._clock.now_ns())
 
+    def work(self) -> dict[str, float]:
+        """Nothing is counted."""
+        return {}
+
     # --- what comes in, with the lock held ----------------------------------------------------------------------
 
     def _open(self, speak: Speak) -> None:
