@@ -129,6 +129,23 @@ def test_without_text_a_row_is_left_out_and_comes_back_with_it() -> None:
     assert keys(bench.frames()) == [A]
 
 
+def test_a_reply_whose_text_still_comes_starts_once_it_can_bear_a_writer_that_falters() -> None:
+    bench = Bench()
+    bench.speak(A, rows=1, ended=False)
+    for _ in range(3):
+        bench.frames()
+        assert bench.rendered(A) == []
+        bench.scheduler.append(A, 1, bench.now_ns)
+    for _ in range(2):
+        bench.frames()
+    assert bench.rendered(A) and bench.scheduler.underruns(A) == 0
+    ended = Bench()
+    ended.speak(A, rows=1)
+    for _ in range(2):
+        ended.frames()
+    assert ended.rendered(A) == [1]
+
+
 def test_text_that_stops_before_a_start_is_spoken_after_a_moment() -> None:
     bench = Bench()
     bench.speak(A, rows=1, ended=False, skipped_frames=1)

@@ -268,6 +268,7 @@ def test_an_end_that_never_comes_is_capped_by_the_text(
 
 
 def test_words_that_come_one_by_one_while_it_speaks_change_nothing(model: Model, rig: Rig) -> None:
+    assert rig.engine.describe["by_word"]  # so that the cascade sends them so
     words = ["here", "is", "some", "text", "that", "comes", "slowly"]
     rig.say("beside", ["one", "that", "is", "whole"], 20, 8)
     rig.say("slow", words, 24, 9, pause_s=0.03)

@@ -1,8 +1,9 @@
 """`python -m voice_agent.bench.speech_route`: a speech engine behind the smallest HTTP route, to measure the engine.
 
 POST /v1/audio/speech as the real route takes it (input, voice, latency_first, seed) with `max_new_tokens` for forced
-lengths; the answer is 24 kHz int16, chunk by chunk. GET /operator/engines tells the engine's totals. The standard library only, beside the engine's process: for
-machines that have the engine's packages and no others. Not for serving: it asks nobody who they are.
+lengths; the answer is 24 kHz int16, chunk by chunk. GET /operator/engines tells the engine's totals. The standard
+library only, beside the engine's process: for machines that have the engine's packages and no others. Not for serving:
+it asks nobody who they are.
 """
 
 import argparse

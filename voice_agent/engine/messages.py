@@ -105,8 +105,9 @@ class Speak(Message, frozen=True, tag=True):
 
 
 class SpeakText(Message, frozen=True, tag=True):
-    """The next clause, in order; `language` is a BCP 47 primary tag (en, ko).
+    """The next clause, in order, or the next words, for a voice that takes text as it comes.
 
+    `language` is a BCP 47 primary tag (en, ko).
     `rows`: the hidden rows of all that the Thinker wrote since the clause before, where they were asked for.
     """
 

@@ -93,6 +93,7 @@ class SlotSpeech:
             "slots": self._device.sizes.slots,
             "instructed": list(self._serving.instructed),
             "forced_lengths": self._serving.random,
+            "by_word": True,
             "codec": self._device.codec,
             "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
             "frame_ms": {

@@ -17,10 +17,11 @@ class CyclePolicy:
     """How replies are served; one set for every load.
 
     A reply may start with `start_frames` audible frames while a cycle is shorter than `brisk_cycle_ms`, else with
-    `loaded_start_frames`. Past `knee_rows`, rows that are `rest_ms` ahead of their listener stay out while somebody
-    waits for a first sound; `lead_cap_ms` bounds what a latency-first reply renders ahead, ever. With `crowded_share`
-    of the slots taken, slots are given back sooner, at the price of later first sounds. A reply whose end of speech
-    never comes is cut after `frames_per_text_row` x rows + `spare_frames`.
+    `loaded_start_frames`; while its text still comes, not before `start_text_rows` of it are there. Past `knee_rows`,
+    rows that are `rest_ms` ahead of their listener stay out while somebody waits for a first sound; `lead_cap_ms` bounds
+    what a latency-first reply renders ahead, ever. With `crowded_share` of the slots taken, slots are given back sooner,
+    at the price of later first sounds. A reply whose end of speech never comes is cut after `frames_per_text_row` x rows
+    + `spare_frames`.
     """
 
     frame_ms: float = 80.0
@@ -30,7 +31,8 @@ class CyclePolicy:
     start_frames: int = 1
     loaded_start_frames: int = 2
     brisk_cycle_ms: float = 6.0
-    start_hold_ms: float = 200.0  # text that stops before there are enough frames to start: so long
+    start_text_rows: int = 4  # 320 ms of speech in hand, should the writer falter
+    start_hold_ms: float = 200.0  # text that stops before there is enough to start: so long
     quality_frames: int = 16  # a quality-first chunk
     quality_start_ms: float = 1_000.0  # a quality-first reply's first sound is due then, not at once
     quality_rest_ms: float = 500.0  # so far ahead, a quality-first reply makes way for first sounds
@@ -181,7 +183,8 @@ class SlotStream:
         """Whether enough is buffered for a first sound."""
         if self.in_renders or not self.ready:
             return False
-        enough = self.ready >= self.start_frames(audible_frames)
+        lasts = self.text_ended or self.text_rows >= self.policy.start_text_rows
+        enough = lasts and self.ready >= self.start_frames(audible_frames)
         return enough or self.all_made or now_ns - self.moved_ns >= self.policy.start_hold_ms * NS_PER_MS
 
     def heard_ms(self, first_frame: int, frames: int) -> float:
