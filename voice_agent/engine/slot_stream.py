@@ -18,10 +18,10 @@ class CyclePolicy:
 
     A reply may start with `start_frames` audible frames while a cycle is shorter than `brisk_cycle_ms`, else with
     `loaded_start_frames`; while its text still comes, not before `start_text_rows` of it are there. Past `knee_rows`,
-    rows that are `rest_ms` ahead of their listener stay out while somebody waits for a first sound; `lead_cap_ms` bounds
-    what a latency-first reply renders ahead, ever. With `crowded_share` of the slots taken, slots are given back sooner,
-    at the price of later first sounds. A reply whose end of speech never comes is cut after `frames_per_text_row` x rows
-    + `spare_frames`.
+    rows that are `rest_ms` ahead of their listener stay out while somebody waits for a first sound; `lead_cap_ms`
+    bounds what a latency-first reply renders ahead, ever. With `crowded_share` of the slots taken, slots are given back
+    sooner, at the price of later first sounds. A reply whose end of speech never comes is cut after
+    `frames_per_text_row` x rows + `spare_frames`.
     """
 
     frame_ms: float = 80.0
