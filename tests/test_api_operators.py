@@ -24,6 +24,7 @@ class AnEngine:
     spare_ready: bool = False
     held: list[str] = field(default_factory=lambda: ["reply_1", "reply_2"])
     told: list[str] = field(default_factory=list[str])
+    work: dict[str, float] = field(default_factory=lambda: {"frames": 3})
 
     def reasons(self) -> list[str]:
         return []
@@ -58,6 +59,7 @@ async def test_an_operator_sees_the_engines_and_gives_orders(tmp_path: Path) -> 
     http = client(engine, tmp_path)
     http.headers.update(bearer("boss"))
     expected = {"name": "speech", "state": "ready", "pid": 7, "spare_ready": False, "held": 2, "reasons": []}
+    expected |= {"work": {"frames": 3}}
     assert (await http.get("/operator/engines")).json() == {"engines": [expected]}
     for order in ("restart", "stop"):
         answer = await http.post(f"/operator/engines/speech/{order}")

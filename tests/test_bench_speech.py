@@ -215,8 +215,10 @@ def reply(sent_ms: float, over_ms: float, audible_ms: float | None = 20.0, stall
     )
 
 
-def run_of(*replies: Reply) -> PointRun:
-    return PointRun(10, closed=False, seconds=1.0, warm_up_s=0.0, replies=[list(replies)])
+def run_of(*replies: Reply, random_weights: bool = True) -> PointRun:
+    return PointRun(
+        10, closed=False, seconds=1.0, warm_up_s=0.0, replies=[list(replies)], random_weights=random_weights
+    )
 
 
 def test_requests_in_flight_are_a_mean_and_a_peak_of_the_measured_time() -> None:
@@ -244,6 +246,8 @@ def test_a_backlog_that_grows_and_a_client_that_was_late_are_no_capacity() -> No
         (run_of(reply(0, 50, 51.0)), "fails: audible"),
         (run_of(reply(0, 50, stall_ms=0.2)), "fails: no underrun"),
         (run_of(reply(0, 50)), "passes (intelligible: not measurable)"),
+        (run_of(reply(0, 50), random_weights=False), "open (intelligible: not measured)"),
+        (run_of(reply(0, 50, 51.0), random_weights=False), "fails: audible"),
     ],
 )
 def test_a_verdict_names_what_was_missed(run: PointRun, missed: str) -> None:
@@ -255,8 +259,29 @@ def test_intelligible_is_the_fourth_and_underruns_may_be_allowed() -> None:
     run = run_of(reply(0, 50, stall_ms=3))
     run.word_error_rate = 0.2
     assert told(point(run, Limits(underruns=1.0))["verdict"]) == "fails: intelligible"
+    assert told(point(run, Limits(underruns=1.0, word_errors=0.2))["verdict"]) == "passes"
     run.word_error_rate = 0.01
     assert told(point(run, Limits(underruns=1.0))["verdict"]) == "passes"
+
+
+def test_a_point_passes_only_with_all_four_unless_its_weights_are_random() -> None:
+    found = point(run_of(reply(0, 50), random_weights=False), Limits())
+    assert not found["verdict"]["passes"] and "--transcribe" in found["verdict"]["intelligible_note"]
+    assert cost([found], 3.0) is None
+    found = point(run_of(reply(0, 50)), Limits())
+    assert found["verdict"]["passes"] and "parity" in found["verdict"]["intelligible_note"]
+
+
+def test_stages_are_means_over_all_seeds_and_none_where_nothing_was_told() -> None:
+    run = run_of(reply(0, 50))
+    assert point(run, Limits())["stages"] is None
+    run.work = [
+        {"frames": 3, "frame_rows": 9, "frame_ms": 10.0, "renders": 2, "render_frames": 6, "render_ms": 3.0},
+        {"frames": 1, "frame_rows": 3, "frame_ms": 6.0},
+    ]
+    assert point(run, Limits())["stages"] == {
+        "frame_ms": 4.0, "frame_rows": 3.0, "render_ms": 1.5, "render_frames": 3.0
+    }  # fmt: skip
 
 
 def test_the_cost_is_taken_at_the_highest_load_that_passes() -> None:

@@ -101,6 +101,16 @@ def test_text_that_comes_word_by_word_never_runs_dry_while_it_comes_faster_than_
     assert dry(outcomes) == 0 and {o.why for o in outcomes} == {"stop"}
 
 
+@pytest.mark.parametrize(("rows", "some_run_dry"), [(1, True), (4, False)])
+def test_a_writer_that_falters_after_its_first_words_is_not_heard_to(rows: int, some_run_dry: bool) -> None:
+    def text(first: int) -> tuple[tuple[float, int], ...]:
+        return tuple((20.0 * word + (230.0 if word >= first else 0.0), 1) for word in range(30))
+
+    plans = [Plan(30.0 * n, 30, text(1 + n % 6), 900.0) for n in range(40)]
+    outcomes = simulate(plans, OVERLAPPED, start_text_rows=rows)
+    assert (dry(outcomes) > 0) == some_run_dry and {o.why for o in outcomes} == {"stop"}
+
+
 def test_replies_with_prefixes_of_their_own_start_a_little_later_and_make_nobody_run_dry() -> None:
     plans = [replace(plan, prefill_rows=60 if n % 2 else 0) for n, plan in enumerate(poisson(30, 2, 9))]
     outcomes = simulate(plans, OVERLAPPED)

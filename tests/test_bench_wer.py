@@ -20,6 +20,7 @@ from voice_agent.bench.wer import normalised, word_error_rate, word_errors
         ("Don\u2019t", "dont"),
         ("well-known", "well known"),
         ("OK, Mr. Smith", "okay mister Smith"),
+        ("Our neighbour's favourite theatre", "our neighbors favorite theater"),
         ("\uff21\uff22", "ab"),  # full width
         ("at 7:30", "at seven thirty"),
         ("0 and 100", "zero and one hundred"),

@@ -98,6 +98,26 @@ def test_later_chunks_are_what_is_buffered_when_it_must_leave_or_is_worth_a_laun
     assert bench.scheduler.underruns(A) == 0
 
 
+@pytest.mark.parametrize("speed", [0.25, 1.0, 2.0, 4.0])
+def test_a_reply_at_another_speed_starts_with_as_much_sound_and_never_runs_dry(speed: float) -> None:
+    bench = Bench()
+    bench.speak(A, speed=speed)
+    for _ in range(90):
+        bench.frames()
+    assert bench.rendered(A)[0] == max(1, speed)
+    assert bench.scheduler.underruns(A) == 0
+
+
+def test_a_fast_reply_counts_as_the_listeners_that_it_is_worth() -> None:
+    slow, fast = Bench(admit_share=0.1), Bench(admit_share=0.1)
+    for n in range(9):
+        slow.speak(("slow", n))
+        fast.speak(("fast", n), speed=4.0)
+    for bench in (slow, fast):
+        bench.frames()
+    assert slow.scheduler.in_slots == 9 > fast.scheduler.in_slots
+
+
 def test_without_text_a_row_is_left_out_and_comes_back_with_it() -> None:
     bench = Bench()
     bench.speak(A, rows=2, ended=False)
@@ -107,6 +127,23 @@ def test_without_text_a_row_is_left_out_and_comes_back_with_it() -> None:
     assert keys(bench.frames()) == []
     bench.scheduler.ended(A, bench.now_ns)
     assert keys(bench.frames()) == [A]
+
+
+def test_a_reply_whose_text_still_comes_starts_once_it_can_bear_a_writer_that_falters() -> None:
+    bench = Bench()
+    bench.speak(A, rows=1, ended=False)
+    for _ in range(3):
+        bench.frames()
+        assert bench.rendered(A) == []
+        bench.scheduler.append(A, 1, bench.now_ns)
+    for _ in range(2):
+        bench.frames()
+    assert bench.rendered(A) and bench.scheduler.underruns(A) == 0
+    ended = Bench()
+    ended.speak(A, rows=1)
+    for _ in range(2):
+        ended.frames()
+    assert ended.rendered(A) == [1]
 
 
 def test_text_that_stops_before_a_start_is_spoken_after_a_moment() -> None:

@@ -34,6 +34,7 @@ from voice_agent.engine.messages import (  # noqa: E402
 from voice_agent.engine.runtime import EngineSpec, TalkerOptions  # noqa: E402
 from voice_agent.engine.slot_speech import SlotSpeech  # noqa: E402
 from voice_agent.engine.slot_stream import CyclePolicy  # noqa: E402
+from voice_agent.engine.stretch import Stretch  # noqa: E402
 from voice_agent.errors import ConfigError  # noqa: E402
 from voice_agent.models.qwen3_tts.arena import new_arena  # noqa: E402
 from voice_agent.models.qwen3_tts.cloning import heard_before  # noqa: E402
@@ -190,6 +191,32 @@ def test_before_it_is_ready_it_has_spoken_in_both_modes_with_every_voice_and_nob
     assert isinstance(rig.until({"first"})["first"][-1], Finished)
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.6])
+def test_a_speed_is_a_replys_own_and_its_words_lie_where_they_are_heard(
+    model: Model, rig: Rig, speed: float
+) -> None:
+    words = ["one", "two", "three"]
+    rig.say("paced", words, 12, 44, speed=speed)
+    rig.say("plain", words, 12, 44)
+    got = rig.until({"paced", "plain"})
+    plain, stretch = expected(model, words, 12, Manner("ryan", "en"), seeds=[44]), Stretch(24_000, speed)
+    assert_same(pcm(got["plain"]), plain)
+    heard, right = pcm(got["paced"]), np.concatenate([stretch.push(plain), stretch.finish()])
+    assert len(heard) == len(right)
+    assert np.std(heard) == pytest.approx(np.std(right), rel=0.2)
+    spoken = [word for message in got["paced"] if isinstance(message, SpeechChunk) for word in message.words]
+    assert len(spoken) == 3
+    assert all(a.end_sample <= b.first_sample for a, b in zip(spoken, spoken[1:], strict=False))
+    assert 0.6 * len(heard) < spoken[-1].end_sample <= len(heard)
+
+
+@pytest.mark.parametrize("speed", [0.0, 4.1, float("nan")])
+def test_a_speed_that_nobody_could_follow_is_refused(rig: Rig, speed: float) -> None:
+    rig.engine.handle(Speak("s", 1, "ryan", speed=speed))
+    [failed] = rig.until({"s"})["s"]
+    assert isinstance(failed, Failed) and failed.code == "invalid_speed" and "0.25 to 4" in failed.message
+
+
 def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:
     for n in range(4):
         rig.engine.handle(Speak(f"a{n}", 1, "ryan"))
@@ -262,6 +289,7 @@ def test_an_end_that_never_comes_is_capped_by_the_text(
 
 
 def test_words_that_come_one_by_one_while_it_speaks_change_nothing(model: Model, rig: Rig) -> None:
+    assert rig.engine.describe["by_word"]  # so that the cascade sends them so
     words = ["here", "is", "some", "text", "that", "comes", "slowly"]
     rig.say("beside", ["one", "that", "is", "whole"], 20, 8)
     rig.say("slow", words, 24, 9, pause_s=0.03)

@@ -53,6 +53,7 @@ class Rig:
     voice: Voice = field(default_factory=Voice)
     languages: tuple[str, ...] = ()
     overlap: bool = True
+    by_word: bool = False
 
     async def run(self, for_ms: int = 20_000) -> Answer:
         self.clock = ManualClock()
@@ -60,8 +61,9 @@ class Rig:
         self.talker = FakeEngine(self.clock, voice=self.voice)
         self.notes = Notes(self.clock)
         self.cascade = Cascade(
-            EngineThinker(self.thinker), self.talker, PassThrough, self.clock, lambda: self.languages, 5
-        )
+            EngineThinker(self.thinker), self.talker, PassThrough, self.clock, lambda: self.languages, 5,
+            lambda: self.by_word,
+        )  # fmt: skip
         ask = Ask("r", Think("r", 0, [{"role": "user", "content": "?"}]), Speak("r", 0, ""), self.overlap)
         task = asyncio.create_task(self.cascade.run(ask, self.notes))
         for _ in range(for_ms // 50):
@@ -95,6 +97,19 @@ async def test_speech_begins_while_the_thinker_still_writes() -> None:
     assert rig.notes.stamps_ms["talker"] < 700
     assert rig.notes.text_so_far == "The old mill near the river, has a big wheel. It turns."
     assert " ".join(rig.clauses).split() == rig.notes.text_so_far.split()
+
+
+async def test_a_voice_that_takes_text_as_it_comes_gets_each_word_with_the_next() -> None:
+    words = [step for word in "The old mill near the river turns".split() for step in (word + " ", Wait(100))]
+    rig, clauses = Rig(words, by_word=True), Rig(words)
+    await rig.run()
+    await clauses.run()
+    assert rig.clauses == ["The", "old", "mill", "near", "the", "river", "turns"]
+    assert rig.notes.stamps_ms["clause"] == 100
+    assert clauses.notes.stamps_ms["clause"] >= 300
+    together = Rig(["The old mill near the river, ", "turns at 5 p.m. or so."], by_word=True)
+    await together.run()
+    assert together.clauses == ["The old mill near the", "river, turns at five PM or", "so."]
 
 
 async def test_without_overlap_each_stage_waits_for_the_end_of_the_one_before() -> None:

@@ -124,6 +124,31 @@ def test_quality_first_gives_whole_sentences() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("The ferry leaves at nine. See you", ["The", "ferry", "leaves", "at", "nine.", "See", "you"]),
+        ("Well, of course", ["Well,", "of", "course"]),
+        ("On May 5 we met Dr. Smith", ["On", "May 5 we", "met", "Dr. Smith"]),
+        ("It is 20 km away, or $5 million more", ["It", "is 20 km", "away,", "or $5 million", "more"]),
+        ("a **very good** plan", ["a **very good** plan"]),
+        ("see [the whole page](https://a.b) here", ["see [the whole page](https://a.b) here"]),
+        ("오늘 날씨는 맑고 iPhone은 정말", ["오늘", "날씨는", "맑고 iPhone은", "정말"]),
+        ("今日はいい天気ですね。明日は", ["今日はいい天気ですね。", "明日は"]),
+    ],
+)
+def test_a_talker_that_takes_text_as_it_comes_gets_plain_words_at_once(text: str, pieces: list[str]) -> None:
+    splitter = ClauseSplitter(by_word=True)
+    assert [clause.text.strip() for clause in splitter.push(text) + splitter.end()] == pieces
+    assert stripped(text, latency_first=False) == [
+        clause.text.strip() for clause in _whole(ClauseSplitter(latency_first=False, by_word=True), text)
+    ]
+
+
+def _whole(splitter: ClauseSplitter, text: str) -> list[Clause]:
+    return splitter.push(text) + splitter.end()
+
+
 def test_a_fence_leaves_at_its_first_line_and_its_code_is_not_counted() -> None:
     splitter = ClauseSplitter()
     before = splitter.push("Here is some code:\n```python\n")
@@ -148,14 +173,14 @@ def test_pieces_keep_their_white_space() -> None:
     assert "".join(clause.text for clause in clauses) == "Hello world .\nBye"
 
 
-@given(written_texts, st.booleans(), st.data())
+@given(written_texts, st.booleans(), st.booleans(), st.data())
 def test_deltas_borders_never_matter_and_clauses_tile_the_text(
-    text: str, latency_first: bool, data: st.DataObject
+    text: str, latency_first: bool, by_word: bool, data: st.DataObject
 ) -> None:
-    whole = ClauseSplitter(latency_first)
+    whole = ClauseSplitter(latency_first, by_word=by_word)
     expected = whole.push(text) + whole.end()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
-    splitter, clauses = ClauseSplitter(latency_first), list[Clause]()
+    splitter, clauses = ClauseSplitter(latency_first, by_word=by_word), list[Clause]()
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         clauses += splitter.push(text[start:end])
     assert clauses + splitter.end() == expected

@@ -58,26 +58,31 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield server
 
 
+SHORT = "--rps 2 --seconds 2 --warm-up 0 --seeds 0 --pause 1.2 --limit-ms 9999".split()
+
+
 def test_the_bench_drives_the_server_with_forced_lengths(preset: LiveServer, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    short = [
-        "--rps",
-        "2",
-        "--seconds",
-        "2",
-        "--warm-up",
-        "0",
-        "--seeds",
-        "0",
-        "--pause",
-        "0",
-        "--limit-ms",
-        "9999",
-    ]
-    assert main(["--url", preset.url, "--force-lengths", "--json", str(file), *short]) == 0
+    assert main(["--url", preset.url, "--force-lengths", "--json", str(file), *SHORT]) == 0
     [p] = json.loads(file.read_text())["points"]
     assert p["answered"] == p["due"] > 1
     assert 16 * 0.08 * p["due"] <= p["audio_s_per_s"] * 2 <= 140 * 0.08 * p["due"]
+    assert {"frame_ms", "frame_rows", "render_ms", "render_frames"} <= set(p["stages"])
+    assert 1 <= p["stages"]["frame_rows"] <= 4  # times are the device's own: 0 on a CPU
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("lengths", ["--force-lengths", "--extra=max_new_tokens=16"])
+def test_words_of_random_weights_are_not_measurable(
+    preset: LiveServer, tmp_path: Path, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.json"
+    assert main(["--url", preset.url, "--transcribe", "1", "--json", str(file), lengths, *SHORT]) == 0
+    [p] = json.loads(file.read_text())["points"]
+    assert p["word_error_rate"] is None and p["replies_recognized"] == 0
+    assert p["verdict"]["intelligible"] is None
+    assert "test_models_qwen3_tts_parity" in p["verdict"]["intelligible_note"]
+    assert "not measurable: random weights" in capsys.readouterr().err
 
 
 def test_a_length_is_exact_and_instructions_change_what_is_said(preset: LiveServer) -> None:
@@ -96,6 +101,26 @@ def test_a_length_is_exact_and_instructions_change_what_is_said(preset: LiveServ
     assert np.abs(sounds[1] - sounds[0]).max() > 1_000
     status, refusal = ask(preset, "/v1/audio/speech", speech(instructions="word " * 400))
     assert status == 400 and json.loads(refusal)["error"]["code"] == "invalid_instructions"
+
+
+def test_a_speed_changes_the_length(preset: LiveServer) -> None:
+    for speed, samples in ((2, 9_600), (0.5, 38_400)):
+        status, sound = ask(preset, "/v1/audio/speech", speech(speed=speed))
+        assert status == 200 and len(sound) // 2 == pytest.approx(samples, abs=400), speed
+
+
+def test_seed_and_temperature_are_a_requests_own(preset: LiveServer) -> None:
+    def said(**more: Any) -> np.ndarray:
+        status, sound = ask(preset, "/v1/audio/speech", speech(**more))
+        assert status == 200, sound
+        return np.frombuffer(sound, "<i2").astype(int)
+
+    first, again, other = said(seed=5), said(seed=5), said(seed=6)
+    assert np.abs(first - again).max() <= 2 and np.abs(first - other).max() > 1_000
+    greedy = [said(seed=seed, temperature=0) for seed in (5, 6)]
+    assert np.abs(greedy[0] - greedy[1]).max() <= 2 and np.abs(greedy[0] - first).max() > 1_000
+    status, refusal = ask(preset, "/v1/audio/speech", speech(temperature=3))
+    assert status == 400 and json.loads(refusal)["error"]["param"] == "temperature"
 
 
 def test_cloned_voices_are_listed_and_speak(tmp_path: Path) -> None:

@@ -12,16 +12,19 @@ from voice_agent.speech.languages import language_of
 from voice_agent.speech.speakable import Speakable, speakable
 
 
-def spoken(deltas: list[str], hint: str, *, latency_first: bool = True) -> list[SpokenWord]:
-    splitter, speech = ClauseSplitter(latency_first), Speakable(hint)
+def spoken(
+    deltas: list[str], hint: str, *, latency_first: bool = True, by_word: bool = False
+) -> list[SpokenWord]:
+    splitter, speech = ClauseSplitter(latency_first, by_word=by_word), Speakable(hint)
     clauses = [clause for delta in deltas for clause in splitter.push(delta)] + splitter.end()
     return [word for clause in clauses for word in speech.words(clause)]
 
 
 def say(text: str, hint: str = "en") -> str:
-    """Say a text given whole, after checking that given by single characters it is the same."""
+    """Say a text given whole, after checking that given by single characters, or said word by word, it is the same."""
     words = spoken([text], hint)
     assert spoken(list(text), hint) == words
+    assert spoken([text], hint, by_word=True) == words
     return " ".join(word.text for word in words)
 
 

@@ -284,6 +284,7 @@ def _speak(reply_id: str, wish: SpeechWish) -> Speak:
         wish.speed,
         wish.seed,
         most_frames=wish.most_frames,
+        temperature=wish.temperature,
         instructions=wish.instructions,
     )
 

@@ -76,6 +76,11 @@ class Engines:
         """Whether the voice is of random weights, which end no reply by themselves."""
         return bool(self.speech_process.describe.get("forced_lengths"))
 
+    @property
+    def by_word(self) -> bool:
+        """Whether the voice takes text as it comes: it speaks while later words are still being written."""
+        return bool(self.speech_process.describe.get("by_word"))
+
 
 def heard_language(language: str, known: Sequence[str], param: str) -> str:
     """A language that the recognizer hears; raises RemoteProtocolError about the parameter if it does not.
@@ -97,6 +102,7 @@ def cascade_of(engines: Engines, config: Config, clock: Clock) -> Cascade:
         clock,
         lambda: engines.languages,
         config.thinker.stall_s,
+        lambda: engines.by_word,
     )
 
 

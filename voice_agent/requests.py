@@ -60,7 +60,8 @@ class Message:
 class SpeechWish:
     """How something is to be said; not `streamed` means one whole file at the end.
 
-    `most_frames` cuts the speech of random weights (0: no limit).
+    `temperature` is for voices that sample (None: the model's own). `most_frames` cuts the speech of random weights
+    (0: no limit).
     """
 
     voice: str
@@ -69,6 +70,7 @@ class SpeechWish:
     streamed: bool
     speed: float = 1.0
     seed: int = 0
+    temperature: float | None = None
     instructions: str = ""
     most_frames: int = 0
 

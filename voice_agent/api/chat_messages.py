@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from voice_agent.api import chat_schema as wire
-from voice_agent.api.chat_schema import ChatBody, ChatMessage, voice_name
+from voice_agent.api.chat_schema import ChatBody, ChatMessage, seed_number, voice_name
 from voice_agent.audio import AudioFormat
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.requests import ChatRequest, ImagePart, Message, Part, SoundPart, SpeechWish, TextPart
@@ -72,11 +72,7 @@ def _speech(body: ChatBody, voice_named: VoiceNamed) -> SpeechWish | None:
         raise refused("unsupported_value", message, "audio.format")
     soon = body.latency_first if "latency_first" in body.model_fields_set else streamed
     voice = voice_named(voice_name(audio.voice), "audio.voice")
-    return SpeechWish(voice, chosen, latency_first=soon, streamed=streamed, seed=_seed(body.seed))
-
-
-def _seed(seed: int | None) -> int:
-    return (seed or 0) & 0x7FFF_FFFF
+    return SpeechWish(voice, chosen, latency_first=soon, streamed=streamed, seed=seed_number(body.seed))
 
 
 def _tool_choice(body: ChatBody) -> str:

@@ -205,6 +205,13 @@ class SpeechBody(Body):
     max_new_tokens: Annotated[int, Field(ge=1, le=8_192)] | None = (
         None  # frames of 80 ms, random weights only
     )
+    seed: int | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # of voices that sample
+
+
+def seed_number(seed: int | None) -> int:
+    """A seed as voices take it: 31 bits, 0 where none was given."""
+    return (seed or 0) & 0x7FFF_FFFF
 
 
 def voice_name(voice: str | VoiceId) -> str:

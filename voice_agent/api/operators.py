@@ -41,6 +41,11 @@ class Operated(Protocol):
         """Request ids in it, by its own word of a second ago at most."""
         ...
 
+    @property
+    def work(self) -> Mapping[str, float]:
+        """Running totals of what it did, by the same word; empty where it counts nothing."""
+        ...
+
     def reasons(self) -> list[str]:
         """Why it is not ready."""
         ...
@@ -94,5 +99,6 @@ def _seen(name: str, engine: Operated) -> dict[str, Any]:
         "pid": engine.pid,
         "spare_ready": engine.spare_ready,
         "held": len(engine.held),
+        "work": dict(engine.work),
         "reasons": engine.reasons(),
     }

@@ -1,8 +1,10 @@
 """POST /v1/audio/speech: a text in, its sound out as it is made, as raw bytes or as events.
 
 Any model name is taken: there is one voice model. `instructions` are taken and not followed by voices without them
-(/v1/audio/voices says which follow). `max_new_tokens` cuts a speech after so many frames of 80 ms: only where the voice
-is of random weights, which end nothing by themselves, so that a load can be measured; 400 elsewhere.
+(/v1/audio/voices says which follow). `seed` makes a reply come out the same again, `temperature` (0: the likeliest
+sound) is for voices that sample. `max_new_tokens` cuts a speech after so many frames of 80 ms: only where the voice
+is of random weights, which end nothing by themselves, so that a load can be measured; 400 elsewhere. Answers of such a
+voice say `x-voice-weights: random`: nobody is to look for words in them.
 """
 
 import base64
@@ -15,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from voice_agent.api.bodies import MB, read_json
-from voice_agent.api.chat_schema import SpeechBody, voice_name
+from voice_agent.api.chat_schema import SpeechBody, seed_number, voice_name
 from voice_agent.api.parse import validated
 from voice_agent.api.streaming import EVENT_STREAM, Streamed, sse, sse_error
 from voice_agent.audio import AudioFormat
@@ -54,13 +56,19 @@ def create_speech_routes(parts: SpeechParts) -> list[BaseRoute]:
             latency_first=body.latency_first,
             streamed=True,
             speed=1.0 if body.speed is None else body.speed,
+            seed=seed_number(body.seed),
+            temperature=body.temperature,
             instructions=body.instructions or "",
             most_frames=_frames(body, parts.forced_lengths()),
         )
         sound = parts.answerer.say(SpeechRequest(body.input, wish))
         if body.stream_format == "sse":
-            return Streamed(_events(sound), EVENT_STREAM)
-        return Streamed(_bytes(sound), media_type)
+            answer = Streamed(_events(sound), EVENT_STREAM)
+        else:
+            answer = Streamed(_bytes(sound), media_type)
+        if parts.forced_lengths():
+            answer.headers["x-voice-weights"] = "random"
+        return answer
 
     return [Route("/v1/audio/speech", speak, methods=["POST"])]
 

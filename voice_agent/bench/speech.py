@@ -12,9 +12,11 @@ import json
 import shlex
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,12 @@ from voice_agent.bench.speech_report import (
 )
 from voice_agent.bench.speech_servers import SERVERS, Asking
 from voice_agent.clock import NS_PER_MS, MonotonicClock
-from voice_agent.errors import ConfigError
+from voice_agent.errors import ConfigError, WeightsError
 
+RECOGNIZERS = (
+    "whisper-base",
+    "whisper-tiny.en",
+)  # of this bench's sentences: 2 and 4 words in a hundred wrong
 LEAD_NS = 200 * NS_PER_MS  # between making a point's jobs and its first instant
 
 
@@ -61,21 +67,21 @@ def main(argv: Sequence[str]) -> int:
     if not options.rps and not options.streams:
         options.rps = [1.0, 10.0, 20.0, 30.0]
     try:
-        asking = _asking(options)
+        asking, recognizer = _asking(options), _recognizer(options)
         runs, gpu_name = asyncio.run(_run(options, asking))
-    except ConfigError as error:
+    except (ConfigError, WeightsError) as error:
         print(f"bench speech: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"bench speech: no server at {options.url} ({error})", file=sys.stderr)
         return 2
-    if options.transcribe and options.force_lengths:
+    if options.transcribe and any(run.random_weights for run in runs):
         print(f"word errors: {NOT_MEASURABLE}", file=sys.stderr)
-    elif options.transcribe:
-        _recognize(runs)
-    limits = Limits(options.limit_ms, options.most_underruns)
+    elif recognizer:
+        _recognize(runs, recognizer)
+    limits = Limits(options.limit_ms, options.most_underruns, options.most_word_errors)
     report = _report([point(run, limits) for run in runs if run.counted], options, argv)
-    report["gpu"] = gpu_name
+    report["gpu"], report["recognizer"] = gpu_name, recognizer or None
     _write(report, options)
     return 0 if all(p["due"] == p["answered"] for p in report["points"]) else 1
 
@@ -98,10 +104,11 @@ async def _run(options: argparse.Namespace, asking: Asking) -> tuple[list[PointR
 async def _point(bench: Bench, amount: float, *, closed: bool) -> PointRun:
     """One load, all seeds; a pause after each lets the server come to rest."""
     options = bench.options
-    run = PointRun(amount, closed, options.seconds, options.warm_up)
+    run = PointRun(amount, closed, options.seconds, options.warm_up, random_weights=options.force_lengths)
     for seed in options.seeds:
         print(f"{amount:g} {'streams' if closed else 'a second'}, seed {seed}", file=sys.stderr, flush=True)
         bench.gpu.busy, bench.gpu.memory_mib = [], []
+        before = await asyncio.to_thread(_work, options)
         began_s, cpu_s = time.monotonic(), time.process_time()
         async with AsyncExitStack() as beside:
             await beside.enter_async_context(bench.gpu.watched())
@@ -109,12 +116,28 @@ async def _point(bench: Bench, amount: float, *, closed: bool) -> PointRun:
             quality = await beside.enter_async_context(jobs)
             run.replies.append(await _seed(bench, amount, seed, closed=closed))
             run.quality += quality
+        run.random_weights |= any(reply.random_weights for reply in run.replies[-1])
         run.client_cpu.append((time.process_time() - cpu_s) / (time.monotonic() - began_s))
         skipped = int(2 * options.warm_up)  # the GPU is read twice a second
         run.gpu_busy += bench.gpu.busy[skipped:]
         run.gpu_memory_mib += bench.gpu.memory_mib
         await asyncio.sleep(options.pause)
+        after = await asyncio.to_thread(_work, options)
+        run.work.append({name: value - before.get(name, 0.0) for name, value in after.items()})
     return run
+
+
+def _work(options: argparse.Namespace) -> dict[str, float]:
+    """Running totals of our speech engine, up to a second old; nothing of another's, or where operators need a key."""
+    if options.server != "ours":
+        return {}
+    request = urllib.request.Request(f"{options.url.rstrip('/')}/operator/engines")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            engines = json.load(answer)["engines"]
+    except (OSError, ValueError, KeyError, HTTPException):
+        return {}
+    return next((engine["work"] for engine in engines if engine["name"] == "speech"), {})
 
 
 async def _seed(bench: Bench, amount: float, seed: int, *, closed: bool) -> list[Reply]:
@@ -125,8 +148,25 @@ async def _seed(bench: Bench, amount: float, seed: int, *, closed: bool) -> list
     return await speech_load.open_loop(caller, jobs, caller.clock.now_ns() + LEAD_NS)
 
 
-def _recognize(runs: Sequence[PointRun]) -> None:
-    """Hear the kept replies again with the packaged recognizer."""
+def _recognizer(options: argparse.Namespace) -> str:
+    """The packaged recognizer that is to hear replies: the one asked for, else the best that is there; "" for none.
+
+    Raises WeightsError before anything is measured.
+    """
+    if not options.transcribe or options.force_lengths:
+        return ""
+    from voice_agent.bench.spoken import cache_folder
+    from voice_agent.models.store import Store
+
+    store = Store(cache_folder())
+    names = [options.recognizer] if options.recognizer else RECOGNIZERS
+    there = [name for name in names if not store.missing([name])]
+    store.folder_of(there[0] if there else names[-1])
+    return there[0]
+
+
+def _recognize(runs: Sequence[PointRun], recognizer: str) -> None:
+    """Hear the kept replies again."""
     import numpy as np
 
     from voice_agent.audio import OPUS_RATE_HZ
@@ -135,7 +175,7 @@ def _recognize(runs: Sequence[PointRun]) -> None:
     from voice_agent.bench.wer import word_error_rate
     from voice_agent.models.store import Store
 
-    hearing = Hearing(Store(cache_folder()), "whisper-tiny.en")
+    hearing = Hearing(Store(cache_folder()), recognizer)
     for run in runs:
         for reply in run.counted:
             if reply.sound and reply.failure is None:
@@ -171,6 +211,12 @@ def _write(report: Report, options: argparse.Namespace) -> None:
         title = f"{options.server}: {options.note}" if options.note else options.server
         Path(options.picture).write_text(picture(report["points"], options.limit_ms, title), "utf-8")
     print(table(report["points"]))
+    for p in report["points"]:
+        if p["word_error_rate"] is not None:
+            heard = f"({p['replies_recognized']} replies, by {report['recognizer']})"
+            print(f"word errors at {p['load']:g}: {p['word_error_rate']} {heard}")
+        if p["stages"]:
+            print(f"stages at {p['load']:g}: {', '.join(f'{k} {v:g}' for k, v in p['stages'].items())}")
     found = report["cost"]
     print(f"\ncost of 1M characters at ${options.gpu_price:g}/h: {price_told(found)}")
     print(
@@ -245,8 +291,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--extra", action="append", default=[], metavar="NAME=JSON", help="one more field of every request")
     add("--quality-jobs", type=int, default=0, help="quality-first requests that always run beside")
     add("--transcribe", type=int, default=0, metavar="N", help="recognize every Nth reply: word errors")
+    add(
+        "--recognizer", choices=RECOGNIZERS, help="who hears them (default: the first of these that is there)"
+    )
     add("--limit-ms", type=float, default=50, help="p95 of audible first sound that a point must keep")
     add("--most-underruns", type=float, default=0, help="share of replies that may run dry")
+    add("--most-word-errors", type=float, default=0.05, help="word error rate that a point must keep")
     add("--gpu-price", type=float, default=3, help="dollars an hour")
     add("--gpu", type=int, default=0, help="which one nvidia-smi watches")
     add("--json", help="write the report to this file")

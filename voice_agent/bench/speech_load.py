@@ -20,7 +20,10 @@ from voice_agent.clock import NS_PER_MS, NS_PER_S, Clock
 
 @dataclass(slots=True)
 class Reply:
-    """One job and what became of it. `failure` is a short reason; `sound` is kept only where it is to be recognized."""
+    """One job and what became of it. `failure` is a short reason; `sound` is kept only where it is to be recognized.
+
+    `random_weights`: the server says that nothing in it can be understood.
+    """
 
     job: Job
     sent_ns: int = 0
@@ -29,6 +32,7 @@ class Reply:
     heard: Heard = field(default_factory=Heard)
     failure: str | None = None
     sound: bytes = b""
+    random_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,10 @@ class Caller:
     timeout_s: float = 120.0
     api_key: str = ""
     keep_sound_every: int = 0
+
+    def keeps(self, job: Job, number: int) -> bool:
+        """Whether the sound of the job of that number is to be recognized."""
+        return job.counts and self.keep_sound_every > 0 and number % self.keep_sound_every == 0
 
     async def ask(self, reply: Reply, *, keep: bool = False, latency_first: bool = True) -> None:
         """Ask and listen to the end; a failure is written down, not raised. Cancellation hangs up."""
@@ -60,6 +68,7 @@ class Caller:
                 connection = await self.pool.take()
                 answer = await connection.ask(request, tell)
             reply.failure = reply.failure or check_answer(answer.status, answer.headers)
+            reply.random_weights = answer.headers.get("x-voice-weights") == "random"
         except TimeoutError:
             reply.failure = f"no whole answer in {self.timeout_s:g} s"
         except (OSError, BadAnswer) as error:
@@ -88,8 +97,7 @@ async def open_loop(caller: Caller, jobs: Sequence[Job], start_ns: int) -> list[
             await caller.clock.sleep_until(due_ns)
             reply = Reply(job, late_ms=(caller.clock.now_ns() - due_ns) / NS_PER_MS)
             replies.append(reply)
-            keep = job.counts and caller.keep_sound_every > 0 and number % caller.keep_sound_every == 0
-            group.create_task(caller.ask(reply, keep=keep))
+            group.create_task(caller.ask(reply, keep=caller.keeps(job, number)))
     return replies
 
 
@@ -100,13 +108,13 @@ async def closed_loop(
     start_ns = caller.clock.now_ns()
     end_ns = start_ns + int((warm_up_s + seconds) * NS_PER_S)
     replies: list[Reply] = []
-    jobs = _jobs_now(caller.clock, start_ns, warm_up_s, seed)
+    jobs = enumerate(_jobs_now(caller.clock, start_ns, warm_up_s, seed))
 
     async def one_after_the_other() -> None:
         while caller.clock.now_ns() < end_ns:
-            reply = Reply(next(jobs))
-            replies.append(reply)
-            await caller.ask(reply)
+            number, job = next(jobs)
+            replies.append(reply := Reply(job))
+            await caller.ask(reply, keep=caller.keeps(job, number))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(streams):

@@ -1,8 +1,9 @@
 """`python -m voice_agent.bench.speech_route`: a speech engine behind the smallest HTTP route, to measure the engine.
 
 POST /v1/audio/speech as the real route takes it (input, voice, latency_first, seed) with `max_new_tokens` for forced
-lengths; the answer is 24 kHz int16, chunk by chunk. The standard library only, beside the engine's process: for
-machines that have the engine's packages and no others. Not for serving: it asks nobody who they are.
+lengths; the answer is 24 kHz int16, chunk by chunk. GET /operator/engines tells the engine's totals. The standard
+library only, beside the engine's process: for machines that have the engine's packages and no others. Not for serving:
+it asks nobody who they are.
 """
 
 import argparse
@@ -79,6 +80,11 @@ class Route:
             writer.close()
 
     async def _answer(self, writer: asyncio.StreamWriter, path: str, body: bytes) -> None:
+        if path.startswith("GET /operator/engines"):
+            told = json.dumps({"engines": [{"name": "speech", "work": self._engine.work}]}).encode()
+            kind = f"content-type: application/json\r\ncontent-length: {len(told)}"
+            writer.write(f"HTTP/1.1 200 OK\r\n{kind}\r\n\r\n".encode() + told)
+            return
         if not path.startswith("POST /v1/audio/speech"):
             _refuse(writer, 404, "only POST /v1/audio/speech is here")
             return

@@ -11,56 +11,20 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from voice_agent.bench import stage_kernels
-from voice_agent.bench.full_context import widened
+from voice_agent.bench import stage_codec, stage_kernels
 from voice_agent.bench.stage_kernels import Case
+from voice_agent.bench.stage_rig import SLOTS, Rig, Tensor, captured, distance, new_rig, timed
 from voice_agent.models.qwen3_tts import frame as frames
-from voice_agent.models.qwen3_tts.arena import Arena, Start, new_arena
-from voice_agent.models.qwen3_tts.codec_fused import FusedCodec, FusedLane
-from voice_agent.models.qwen3_tts.codec_slots import new_codec_rows, render
-from voice_agent.models.qwen3_tts.config import LARGE, CodecConfig
-from voice_agent.models.qwen3_tts.graphs import Captured
-from voice_agent.models.qwen3_tts.model import Model, exact_shape_random
+from voice_agent.models.qwen3_tts.arena import Arena
 from voice_agent.models.qwen3_tts.plain_ops import PlainOps
 from voice_agent.models.qwen3_tts.triton_ops import Tile, TritonOps
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-CODEC_FRAMES, CODEC_ROWS = (1, 2, 4, 8, 16), (1, 4, 8, 16, 32)
-SLOTS, LENGTH, RING = 128, 1024, 64
-HELD_ROWS = 60  # of keys and values, as in the middle of a reply
-
-Tensor = torch.Tensor
-
-
-@dataclass
-class Rig:
-    """Model, arena and what was found."""
-
-    model: Model
-    weights: frames.FrameWeights
-    arena: Arena
-    device: torch.device
-    tiles: dict[tuple[str, int, int, int], Tile | None] = field(default_factory=dict)
-    found: dict[str, Any] = field(default_factory=dict)
-    codes: Tensor | None = None
-
-    @torch.inference_mode()
-    def reset(self) -> None:
-        """Every slot in the middle of its reply."""
-        state = torch.tensor(Start(HELD_ROWS, 30, 1).words(), dtype=torch.int32)
-        self.arena.state[:] = state
-        self.arena.state[:, 1] = HELD_ROWS - 10
-        self.arena.state[:, 3] = torch.arange(SLOTS + 1)
-        self.arena.seen.zero_()
-        if self.codes is None:
-            self.codes = torch.randint(2048, self.arena.codes.shape, device=self.device, dtype=torch.int32)
-        self.arena.codes.copy_(self.codes)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,13 +43,14 @@ def main(argv: Sequence[str]) -> int:
     if "check" in parts:
         found["kernels"] = _checks(not options.no_sweep)
         print(f"[{time.monotonic() - began:.0f} s] kernels checked", flush=True)
-    rig = _rig(device, found)
+    rig = new_rig(device, found)
     for name, part in (
         ("tiles", _tiles),
         ("frames", _frames),
-        ("codec", _codec),
-        ("overlap", _overlap),
-        ("fused", _fused),
+        ("codec", stage_codec.plain),
+        ("overlap", stage_codec.overlap),
+        ("fused", stage_codec.fused),
+        ("first", stage_codec.first_decode),
     ):
         if name not in parts or (name == "tiles" and options.no_sweep):
             continue
@@ -114,34 +79,6 @@ def _checks(sweep: bool) -> dict[str, str]:
             worst[case.op] = max(worst.get(case.op, "ok 0"), told, key=lambda text: float(text.split()[1]))
     print("  largest relative error: " + ", ".join(f"{op} {told[3:]}" for op, told in worst.items()))
     return {str(case): told for case, told in verdicts.items()}
-
-
-def _rig(device: torch.device, found: dict[str, Any]) -> Rig:
-    with torch.inference_mode():
-        model = exact_shape_random(device, torch.bfloat16, config=LARGE, codec=CodecConfig())
-        weights = frames.frame_weights(model, LENGTH)
-        arena = new_arena(model.talker.config, SLOTS, LENGTH, RING, model.talker.norm)
-        arena.kv.normal_()
-        arena.text.random_(0, 1000)
-        rig = Rig(model, weights, arena, device, found=found)
-        rig.reset()
-    return rig
-
-
-def timed(captured: Captured, repeats: int = 30, before: Callable[[], None] | None = None) -> float:
-    """Median ms of a replay."""
-    if before:
-        before()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-    for _ in range(3):
-        captured.replay()
-    marks[0].record()
-    for mark in marks[1:]:
-        captured.replay()
-        mark.record()
-    torch.cuda.synchronize()
-    spans = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False))
-    return spans[len(spans) // 2]
 
 
 def _tiles(rig: Rig) -> dict[str, Any]:
@@ -190,7 +127,7 @@ def _matrix_us(rig: Rig, case: Case, stack: list[Tensor], cublas: bool = False) 
             for some in all_inputs:
                 getattr(ops, case.op)(out, *some)
 
-        return 1e3 * timed(_inference(work, rig), 10) / len(stack)
+        return 1e3 * timed(captured(work, rig), 10) / len(stack)
     except Exception as error:  # noqa: BLE001 - a tile that does not fit is a row of the table
         print(f"  {case}: {type(error).__name__} {str(error)[:120]}")
         return 1e9
@@ -208,7 +145,7 @@ def _frames(rig: Rig) -> dict[str, Any]:
             try:
                 told = _frame_ms(rig, ops, batch)
                 logits = _forced_logits(rig, ops, batch)
-                told["error"] = max(_distance(*pair) for pair in zip(logits, plain, strict=True))
+                told["error"] = max(distance(*pair) for pair in zip(logits, plain, strict=True))
             except Exception as error:  # noqa: BLE001 - the other variants still count
                 print(f"  B={batch} {name}: {type(error).__name__} {str(error)[:200]}")
                 continue
@@ -238,10 +175,6 @@ def _tiles_near(rig: Rig, batch: int) -> dict[tuple[str, int, int, int], Tile | 
         if rows <= 64:
             found |= {(*key[:3], rows): tile for key, tile in rig.tiles.items() if key[3] == known}
     return found
-
-
-def _distance(got: Tensor, expected: Tensor) -> float:
-    return float((got.float() - expected.float()).norm() / expected.float().norm())
 
 
 def _norm_factor(of: Any) -> Any:
@@ -294,155 +227,7 @@ def _frame_ms(rig: Rig, ops: TritonOps, batch: int) -> dict[str, float]:
     }
     if batch in (1, 32):
         parts["unsampled"] = lambda: frames.more_codes(*args, sampling=False)
-    return {key: timed(_inference(work, rig), 20, rig.reset) for key, work in parts.items()}
-
-
-def _inference(work: Callable[[], None], rig: Rig, stream: Any = None) -> Captured:
-    with torch.inference_mode():
-        return Captured(work, rig.device, stream=stream)
-
-
-def _codec(rig: Rig) -> dict[str, Any]:
-    """The stateful codec by frames and batch, bfloat16, as captured torch."""
-    table: dict[str, Any] = {}
-    codec = rig.model.codec
-    with torch.inference_mode():
-        states = codec.new_state(SLOTS + 1)
-    print("codec ms (torch, bf16): frames x rows; us a frame")
-    for count in CODEC_FRAMES:
-        shown: list[str] = []
-        for batch in CODEC_ROWS:
-            graph = _codec_graph(rig, states, count, batch)
-            ms = timed(graph, 10)
-            table[f"{count}x{batch}"] = ms
-            shown.append(f"{batch}: {ms:.2f} ({1e3 * ms / count / batch:.0f})")
-        print(f"  {count:>2} frames  " + "  ".join(shown), flush=True)
-    return table
-
-
-def _fused(rig: Rig) -> dict[str, Any]:
-    """The codec by Triton kernels: both bf16 ways against float32 over ragged chunks, then ms by frames and batch."""
-    codec, table = rig.model.codec, dict[str, Any]()
-    with torch.inference_mode():
-        rig.reset()
-        wide = widened(codec)
-        fused = FusedCodec(codec, SLOTS)
-        lane = FusedLane(fused, rig.arena, 512)
-        states, exact = codec.new_state(SLOTS + 1), wide.new_state(SLOTS + 1)
-        sounds: list[list[Tensor]] = [[], [], []]
-        first = [0, 0]
-        for count, valid in (
-            (2, (2, 1)),
-            (3, (1, 3)),
-            (1, (1, 1)),
-            (8, (8, 5)),
-            (16, (16, 16)),
-            (16, (16, 9)),
-            (4, (3, 4)),
-        ):
-            made = [new_codec_rows(codec, count, 2, rig.arena.spare) for _ in range(3)]
-            rows = [
-                [slot, begun, some, int(begun == 0)]
-                for slot, begun, some in zip((5, 77), first, valid, strict=True)
-            ]
-            for buffers in made:
-                buffers.rows.copy_(torch.tensor(rows, dtype=torch.int32))
-            lane.step(made[0], count)
-            render(codec, states, rig.arena, made[1], count)
-            render(wide, exact, rig.arena, made[2], count)
-            for kept, buffers in zip(sounds, made, strict=True):
-                kept += [buffers.sound[row, : some * 1920].clone() for row, some in enumerate(valid)]
-            first = [begun + some for begun, some in zip(first, valid, strict=True)]
-        torch.cuda.synchronize()
-        ours, plain, right = (torch.cat(kept).float() for kept in sounds)
-    table["error"] = {"fused": _distance(ours, right), "torch bf16": _distance(plain, right)}
-    print(f"fused codec: error against float32 {table['error']}", flush=True)
-    for count in (1, 2, 4, 8, 16):
-        shown: list[str] = []
-        for batch in (1, 4, 8, 32):
-            buffers = new_codec_rows(codec, count, batch, rig.arena.spare)
-            buffers.rows[:, 0] = torch.arange(batch)
-            ms = timed(_inference(lambda b=buffers, c=count: lane.step(b, c), rig), 10)
-            table[f"{count}x{batch}"] = ms
-            shown.append(f"{batch}: {ms:.2f} ({1e3 * ms / count / batch:.0f})")
-        print(f"  {count:>2} frames  " + "  ".join(shown), flush=True)
-    return table
-
-
-def _codec_graph(rig: Rig, states: Any, count: int, batch: int, stream: Any = None) -> Captured:
-    buffers = new_codec_rows(rig.model.codec, count, batch, rig.arena.spare)
-    buffers.rows[:, 0] = torch.arange(batch)
-    buffers.rows[:, 3] = 0
-    return _inference(lambda: render(rig.model.codec, states, rig.arena, buffers, count), rig, stream)
-
-
-@torch.inference_mode()
-def _overlap(rig: Rig) -> dict[str, Any]:
-    """Frame cycles with codec launches beside them, and the other way round."""
-    table: dict[str, Any] = {}
-    print("overlap: frame ms alone -> beside, codec ms alone -> beside; priorities as CUDA counts them")
-    fused = FusedCodec(rig.model.codec, SLOTS)
-    for batch, count, codec_rows in ((1, 1, 1), (4, 2, 1), (8, 16, 2), (16, 16, 2), (16, 8, 8)):
-        for pdl, priorities in (
-            (False, (0, 0)),
-            (False, (-1, 0)),
-            (False, (0, -3)),
-            (True, (0, -3)),
-            (True, (-1, 0)),
-        ):
-            shape, ops = (batch, count, codec_rows), TritonOps(pdl=pdl, dot_from=2)
-            told = _overlapped(rig, fused, shape, ops, priorities)
-            name = f"B={batch} codec {count}x{codec_rows} pdl={pdl} {priorities}"
-            table[name] = told
-            print(f"  {name}: {_arrows(told)}", flush=True)
-    return table
-
-
-def _arrows(told: list[float]) -> str:
-    return f"frame {told[0]:.2f} -> {told[2]:.2f}, codec {told[1]:.2f} -> {told[3]:.2f}"
-
-
-def _overlapped(
-    rig: Rig, fused: FusedCodec, shape: tuple[int, int, int], ops: TritonOps, priorities: tuple[int, int]
-) -> list[float]:
-    """ms of a frame graph and of a codec graph, alone, then each beside the other."""
-    batch, count, codec_rows = shape
-    rows = frames.new_rows(rig.weights, batch, rig.arena.spare)
-    rows.slots[:] = torch.arange(batch)
-    rig.reset()
-    one, other = (
-        torch.cuda.Stream(priority=priority) for priority in priorities
-    )  # kept by the graphs' kernels
-    frame = _inference(lambda: frames.make_frame(ops, rig.weights, rig.arena, rows), rig, one)
-    lane = FusedLane(fused, rig.arena, count * codec_rows)
-    buffers = new_codec_rows(rig.model.codec, count, codec_rows, rig.arena.spare)
-    buffers.rows[:, 0] = torch.arange(codec_rows)
-    codec = _inference(lambda: lane.step(buffers, count), rig, other)
-    alone = timed(frame, 20, rig.reset), timed(codec, 20)
-    beside = _beside(frame, codec, (one, other), alone, rig)
-    return [*alone, beside, _beside(codec, frame, (other, one), alone[::-1], rig)]
-
-
-def _beside(
-    one: Captured, other: Captured, streams: tuple[Any, Any], alone: tuple[float, float], rig: Rig
-) -> float:
-    """ms of one replay of `one` while `other` is replayed without a pause on its own stream."""
-    rig.reset()
-    torch.cuda.synchronize()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.stream(streams[1]):
-        for _ in range(
-            40 + int(40 * alone[0] / alone[1])
-        ):  # longer than what is timed, however slow that gets
-            other.replay()
-    with torch.cuda.stream(streams[0]):
-        one.replay()
-        begin.record()
-        for _ in range(10):
-            one.replay()
-        end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 10
+    return {key: timed(captured(work, rig), 20, rig.reset) for key, work in parts.items()}
 
 
 if __name__ == "__main__":

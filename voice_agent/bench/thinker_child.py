@@ -33,7 +33,8 @@ class BareEngine:
         self._clock = MonotonicClock()
         self._wave: asyncio.Task[None] | None = None
         self.handle_others = engine.handle
-        self.warm_up, self.in_flight, self.busy_ms = engine.warm_up, engine.in_flight, engine.busy_ms
+        self.warm_up, self.work = engine.warm_up, engine.work
+        self.in_flight, self.busy_ms = engine.in_flight, engine.busy_ms
 
     @property
     def describe(self) -> dict[str, Any]:

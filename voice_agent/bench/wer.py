@@ -24,7 +24,11 @@ _ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
-_SPELLINGS = {"ok": "okay", "mr": "mister", "mrs": "missus", "dr": "doctor", "vs": "versus"}
+_SPELLINGS = {  # the last two lines: as recognizers write, which are American
+    "ok": "okay", "mr": "mister", "mrs": "missus", "dr": "doctor", "vs": "versus",
+    "colour": "color", "favourite": "favorite", "grey": "gray", "harbour": "harbor", "honour": "honor",
+    "metre": "meter", "metres": "meters", "neighbour": "neighbor", "neighbours": "neighbors", "theatre": "theater",
+}  # fmt: skip
 _SIGNS = {"%": " percent ", "&": " and ", "+": " plus ", "°": " degrees ", "=": " equals "}
 _MONEY = re.compile(r"([$€£])\s?(\d[\d,]*(?:\.\d+)?)")
 _MONEY_WORDS = {"$": "dollars", "€": "euros", "£": "pounds"}

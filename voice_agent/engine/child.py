@@ -71,6 +71,10 @@ class Engine(Protocol):
         """How long the current step has not moved."""
         ...
 
+    def work(self) -> dict[str, float]:
+        """Running totals of what it did, for operators and benches; empty where nothing is counted."""
+        ...
+
 
 def load(spec: EngineSpec, send: Callable[[FromEngine], None], clock: Clock) -> Engine:
     """Import and load what the spec names; blocks for seconds."""
@@ -161,7 +165,7 @@ async def _answer(connection: Connection, post: "_Post", loading: asyncio.Task[E
 def _take(message: ToEngine, post: "_Post", engine: Engine | None) -> None:
     match message:
         case Ping(number=number) if engine is not None:
-            post(Pong(number, engine.in_flight(), engine.busy_ms()))
+            post(Pong(number, engine.in_flight(), engine.busy_ms(), engine.work()))
         case Ping(number=number):
             post(Pong(number, [], 0.0))
         case Shutdown():

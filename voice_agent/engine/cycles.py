@@ -7,6 +7,7 @@ sound runs out soonest. Replies take a slot of the device when there is one and 
 enough; they wait for it in order, with a time limit, then are refused as busy.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping
 
@@ -251,7 +252,7 @@ class CycleScheduler:
     def _let_in(self, now_ns: int) -> None:
         """Give slots in order of arrival; refuse who waited too long."""
         for key, stream in list(self._waiting.items()):
-            if self._free and self._has_room(now_ns):
+            if self._free and self._has_room(now_ns, stream.request.speed):
                 stream.slot = self._free.popleft()
                 self._streams[key] = self._waiting.pop(key)
                 self._free_if_over(stream)
@@ -259,10 +260,10 @@ class CycleScheduler:
                 del self._waiting[key]
                 self._endings.append(Ending(key, "busy", 0))
 
-    def _has_room(self, now_ns: int) -> bool:
+    def _has_room(self, now_ns: int, speed: float) -> bool:
         """Whether one more keeps the cycle short, and all in slots within a share of real time."""
         rows = 1 + sum(s.can_step(now_ns) for s in self._streams.values())
-        listeners = 1 + len(self._streams)
+        listeners = math.ceil(speed + sum(s.request.speed for s in self._streams.values()))
         cycle_ms = self.costs.frame_ms(rows) + (0 if self._policy.overlap else rows * self._render_row_ms())
         real_time_ms = self.costs.frame_ms(listeners) + listeners * self._render_row_ms()
         fits = cycle_ms <= self._policy.admit_cycle_ms or rows == 1

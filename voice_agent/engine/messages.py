@@ -105,8 +105,9 @@ class Speak(Message, frozen=True, tag=True):
 
 
 class SpeakText(Message, frozen=True, tag=True):
-    """The next clause, in order; `language` is a BCP 47 primary tag (en, ko).
+    """The next clause, in order, or the next words, for a voice that takes text as it comes.
 
+    `language` is a BCP 47 primary tag (en, ko).
     `rows`: the hidden rows of all that the Thinker wrote since the clause before, where they were asked for.
     """
 
@@ -167,11 +168,15 @@ class StartFailed(Message, frozen=True, tag=True):
 
 
 class Pong(Message, frozen=True, tag=True):
-    """Alive; `in_flight` are the request ids it holds, `busy_ms` how long its current step has run."""
+    """Alive; `in_flight` are the request ids it holds, `busy_ms` how long its current step has run.
+
+    `work`: running totals of what it did, for operators.
+    """
 
     number: int
     in_flight: list[str]
     busy_ms: float
+    work: dict[str, float] = {}
 
 
 class Transcript(Message, frozen=True, tag=True):

@@ -64,9 +64,7 @@ def first_sounds(moment: Moment) -> Chosen:
     if not starting:
         return []
     starting.sort(key=lambda s: s.playout.wanted_ns)
-    frames = moment.costs.render_frames_at_least(
-        min(starting[0].ready, audible + starting[0].request.skipped_frames)
-    )
+    frames = moment.costs.render_frames_at_least(min(starting[0].ready, starting[0].start_frames(audible)))
     rows = starting[: moment.costs.most_render_rows(frames)]
     return _filled(moment, frames, rows, overdue(moment))
 

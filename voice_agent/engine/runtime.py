@@ -149,6 +149,8 @@ class RowReader(Protocol):
         ...
 
 
+SLOWEST, FASTEST = 0.25, 4.0  # speeds that a reply may ask for, as OpenAI's speech route
+
 # --- which models, where ----------------------------------------------------------------------------------------
 
 

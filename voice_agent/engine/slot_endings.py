@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from voice_agent.engine.messages import Failed, Finished, Speak
+from voice_agent.engine.runtime import FASTEST, SLOWEST
 from voice_agent.engine.urgency import Key
 
 COLDEST, WARMEST = 0.0, 2.0
@@ -21,8 +22,8 @@ def refusal(speak: Speak, voices: Sequence[str]) -> Failed | None:
         return failed(speak, "unknown_voice", "this model has no voice of its own: clone one (talker.clones)")
     if speak.voice and speak.voice not in voices:
         return failed(speak, "unknown_voice", f"no voice {speak.voice!r}; there are {', '.join(voices)}")
-    if speak.speed != 1.0:
-        return failed(speak, "invalid_speed", "this voice speaks at speed 1 only")
+    if not SLOWEST <= speak.speed <= FASTEST:
+        return failed(speak, "invalid_speed", f"speed must be from {SLOWEST:g} to {FASTEST:g}")
     if temperature is not None and not COLDEST <= temperature <= WARMEST:
         return failed(speak, "invalid_temperature", f"temperature must be from {COLDEST:g} to {WARMEST:g}")
     return None

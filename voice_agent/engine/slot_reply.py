@@ -1,15 +1,19 @@
 """One reply in the engine of slots: its text as tokens, its sound as it goes out, its words' times. No device.
 
-Sound is cut before the first word (leading_silence) and counted from the first sample that is sent.
+Sound is cut before the first word (leading_silence), brought to the reply's speed (stretch) and counted from the first
+sample that is sent.
 """
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from voice_agent.audio import Samples
 from voice_agent.engine.leading_silence import LeadingSilence
 from voice_agent.engine.messages import Speak, SpeechChunk, SpokenWord, Word
 from voice_agent.engine.runtime import FrameWord
+from voice_agent.engine.stretch import Stretch
 from voice_agent.engine.urgency import Key
 from voice_agent.engine.word_times import GrowingTimes
 from voice_agent.models.qwen3_tts.openings import Opening
@@ -40,6 +44,7 @@ class SlotReply:
     times: GrowingTimes
     opened_ns: int
     silence: LeadingSilence = field(init=False)
+    stretch: Stretch | None = field(init=False)  # None at speed 1
     tokens: list[int] = field(default_factory=list[int])
     language: str = ""
     opening: Opening | None = None  # known with its first text
@@ -55,7 +60,9 @@ class SlotReply:
 
     def __post_init__(self) -> None:
         """Nothing was heard yet."""
-        self.silence = LeadingSilence(self.shape.rate_hz)
+        rate_hz, speed = self.shape.rate_hz, self.speak.speed
+        self.silence = LeadingSilence(rate_hz)
+        self.stretch = None if speed == 1.0 else Stretch(rate_hz, speed)
 
     @property
     def key(self) -> Key:
@@ -83,9 +90,11 @@ class SlotReply:
         return tokens
 
     def sound(self, samples: Samples, frames: int) -> SpeechChunk | None:
-        """The next rendered frames; None while only silence was made."""
+        """The next rendered frames; None while nothing of them is to be heard yet."""
         self.frames += frames
         heard = self.silence.push(samples)
+        if self.stretch is not None:
+            heard = self.stretch.push(heard)
         if not len(heard):
             return None
         return self._chunk(heard, self.times.grown(self.frames))
@@ -93,6 +102,8 @@ class SlotReply:
     def rest(self) -> SpeechChunk | None:
         """What was held back and the words that have no time yet; None if there is neither."""
         heard, words = self.silence.finish(), self.times.ended(self.frames)
+        if self.stretch is not None:
+            heard = np.concatenate([self.stretch.push(heard), self.stretch.finish()])
         return self._chunk(heard, words) if len(heard) or words else None
 
     def _chunk(self, samples: Samples, words: list[FrameWord]) -> SpeechChunk:
@@ -102,5 +113,6 @@ class SlotReply:
 
     def _word(self, word: FrameWord) -> Word:
         cut, frame = self.silence.cut_samples, self.shape.samples_per_frame
-        first, end = (max(0, at * frame - cut) for at in (word.first_frame, word.end_frame))
+        speed = self.speak.speed
+        first, end = (round(max(0, at * frame - cut) / speed) for at in (word.first_frame, word.end_frame))
         return Word(word.start_char, word.end_char, first, end, word.exact)

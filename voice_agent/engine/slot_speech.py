@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between
@@ -36,6 +36,7 @@ from voice_agent.engine.rehearsal import rehearse, replies
 from voice_agent.engine.runtime import EngineSpec
 from voice_agent.engine.slot_reply import SlotReply, SoundShape
 from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
+from voice_agent.engine.slot_work import SlotWork
 from voice_agent.engine.urgency import Key
 from voice_agent.engine.word_times import GrowingTimes
 from voice_agent.models.qwen3_tts.config import RATE_HZ
@@ -60,18 +61,6 @@ def load(spec: EngineSpec, send: Send, clock: Clock) -> "SlotSpeech":
     return SlotSpeech(serving, spec, send, clock)
 
 
-@dataclass(eq=False)
-class _Counts:
-    """What operators and benches want to know."""
-
-    frames: int = 0
-    rows: int = 0
-    renders: int = 0
-    frame_ms: float = 0.0
-    render_ms: float = 0.0
-    ended: dict[str, int] = field(default_factory=dict[str, int])
-
-
 class SlotSpeech:
     """See child.Engine. `handle` may be called from any thread and never waits."""
 
@@ -93,7 +82,7 @@ class SlotSpeech:
         self._changed = threading.Condition()
         self._moved_ns: int | None = None
         self._collected_ns = clock.now_ns()
-        self.counts = _Counts()
+        self._work = SlotWork()
         threading.Thread(target=self._run, name="speech slots", daemon=True).start()
 
     @property
@@ -108,6 +97,7 @@ class SlotSpeech:
             "slots": self._device.sizes.slots,
             "instructed": list(self._serving.instructed),
             "forced_lengths": self._serving.random,
+            "by_word": True,
             "codec": self._device.codec,
             "frame_ms_tried": {str(size): ms for size, ms in self._device.chosen.items()},
             "frame_ms": {
@@ -146,6 +136,10 @@ class SlotSpeech:
         """How long nothing has ended although something is in flight."""
         moved_ns = self._moved_ns
         return 0.0 if moved_ns is None else ms_between(moved_ns, self._clock.now_ns())
+
+    def work(self) -> dict[str, float]:
+        """What the device did so far (see slot_work)."""
+        return self._work.totals()
 
     # --- the launch thread --------------------------------------------------------------------------------------
 
@@ -283,7 +277,7 @@ class SlotSpeech:
         if not tokens:
             return
         now_ns, spoken = self._clock.now_ns(), len(tokens) - (1 if reply.ended else 0)
-        opening = reply.opening
+        opening, speak = reply.opening, reply.speak
         if opening is None:
             raise ValueError("a reply with text has a beginning")
         if reply.slot is not None:
@@ -294,7 +288,7 @@ class SlotSpeech:
             most = self._most_frames(reply, opening)
             rows, lead = opening.prefill_rows, opening.text_lead
             self._scheduler.admit(
-                SpeechRequest(reply.key, reply.speak.latency_first, 0, most, rows, lead), now_ns
+                SpeechRequest(reply.key, speak.latency_first, 0, most, rows, lead, speak.speed), now_ns
             )
         self._scheduler.append(reply.key, spoken, now_ns)
 
@@ -343,7 +337,9 @@ class SlotSpeech:
         reply = self._replies[prefill.key]
         if reply.opening:
             self._device.keep(prefill.slot, reply.opening)
-        self._scheduler.prefill_done(prefill, self._clock.now_ns(), launch.took_ms())
+        took_ms = launch.took_ms()
+        self._scheduler.prefill_done(prefill, self._clock.now_ns(), took_ms)
+        self._work.did(prefill, took_ms)
 
     def _frames_ended(self, launch: Launch, frames: Frames) -> None:
         now_ns, took_ms = self._clock.now_ns(), launch.took_ms()
@@ -354,9 +350,7 @@ class SlotSpeech:
                 self._break(row.key)
         stopped = [row.key for row, code in rows if code == self._serving.end_code]
         self._scheduler.frames_done(frames, now_ns, took_ms, stopped)
-        self.counts.frames += 1
-        self.counts.rows += len(frames.rows)
-        self.counts.frame_ms += took_ms
+        self._work.did(frames, took_ms)
 
     def _render_ended(self, launch: Launch, render: Render) -> None:
         sounds, heard_ms = launch.answer.numpy(), dict[Key, float]()
@@ -372,8 +366,7 @@ class SlotSpeech:
                 reply.first_sound_ns = reply.first_sound_ns or self._clock.now_ns()
         took_ms = launch.took_ms()
         self._scheduler.render_done(render, self._clock.now_ns(), took_ms, heard_ms)
-        self.counts.renders += 1
-        self.counts.render_ms += took_ms
+        self._work.did(render, took_ms)
 
     # --- endings ------------------------------------------------------------------------------------------------
 
@@ -400,7 +393,7 @@ class SlotSpeech:
         del self._replies[reply.key]
         if reply.opening:
             self._device.openings.close(reply.opening)
-        self.counts.ended[why] = self.counts.ended.get(why, 0) + 1
+        self._work.over(why)
         if slot_endings.is_whole(why) and (rest := reply.rest()) is not None:
             self._send(rest)
         if why == "runaway" and self._serving.frames_per_token is None:

@@ -5,6 +5,7 @@ rendered (given to the VoiceBox). The frame with index k needs k + 1 rows of tex
 text is late is left out of the batch and never fed padding.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from voice_agent.clock import NS_PER_MS
@@ -16,10 +17,11 @@ class CyclePolicy:
     """How replies are served; one set for every load.
 
     A reply may start with `start_frames` audible frames while a cycle is shorter than `brisk_cycle_ms`, else with
-    `loaded_start_frames`. Past `knee_rows`, rows that are `rest_ms` ahead of their listener stay out while somebody
-    waits for a first sound; `lead_cap_ms` bounds what a latency-first reply renders ahead, ever. With `crowded_share`
-    of the slots taken, slots are given back sooner, at the price of later first sounds. A reply whose end of speech
-    never comes is cut after `frames_per_text_row` x rows + `spare_frames`.
+    `loaded_start_frames`; while its text still comes, not before `start_text_rows` of it are there. Past `knee_rows`,
+    rows that are `rest_ms` ahead of their listener stay out while somebody waits for a first sound; `lead_cap_ms`
+    bounds what a latency-first reply renders ahead, ever. With `crowded_share` of the slots taken, slots are given back
+    sooner, at the price of later first sounds. A reply whose end of speech never comes is cut after
+    `frames_per_text_row` x rows + `spare_frames`.
     """
 
     frame_ms: float = 80.0
@@ -29,7 +31,8 @@ class CyclePolicy:
     start_frames: int = 1
     loaded_start_frames: int = 2
     brisk_cycle_ms: float = 6.0
-    start_hold_ms: float = 200.0  # text that stops before there are enough frames to start: so long
+    start_text_rows: int = 4  # 320 ms of speech in hand, should the writer falter
+    start_hold_ms: float = 200.0  # text that stops before there is enough to start: so long
     quality_frames: int = 16  # a quality-first chunk
     quality_start_ms: float = 1_000.0  # a quality-first reply's first sound is due then, not at once
     quality_rest_ms: float = 500.0  # so far ahead, a quality-first reply makes way for first sounds
@@ -58,7 +61,8 @@ class SpeechRequest:
 
     `skipped_frames` at its start are made but never sound. `prefill_rows` of its own go before its first frame (an
     instruction, the end of a clip), in one launch that is never split; 0 where the cached prefix is all. The first
-    `text_lead` rows of its text stand under a clip: its frames need so many more (fewer, below 0).
+    `text_lead` rows of its text stand under a clip: its frames need so many more (fewer, below 0). Its frames are heard
+    `speed` times as fast as they were made for.
     """
 
     key: Key
@@ -67,6 +71,7 @@ class SpeechRequest:
     most_frames: int = 8_192
     prefill_rows: int = 0
     text_lead: int = 0
+    speed: float = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -96,6 +101,11 @@ class SlotStream:
         self.playout = Playout(self.came_ns)
         self.moved_ns = self.came_ns
         self.prefilled = self.request.prefill_rows == 0
+
+    @property
+    def frame_ms(self) -> float:
+        """How long its listener hears one frame."""
+        return self.policy.frame_ms / self.request.speed
 
     @property
     def ready(self) -> int:
@@ -157,27 +167,30 @@ class SlotStream:
 
     def lead_ms(self, now_ns: int) -> float:
         """Sound ahead of the listener, made but unrendered frames included."""
-        return (
-            self.playout.lead_ns(now_ns) / NS_PER_MS + (self.launched - self.rendered) * self.policy.frame_ms
-        )
+        return self.playout.lead_ns(now_ns) / NS_PER_MS + (self.launched - self.rendered) * self.frame_ms
 
     def frame_urgency(self) -> tuple[bool, float]:
         """Order in the frame graph: first sounds, then who runs out soonest, frames on the way included."""
-        ahead_ns = (self.launched - self.rendered) * self.policy.frame_ms * NS_PER_MS
+        ahead_ns = (self.launched - self.rendered) * self.frame_ms * NS_PER_MS
         first = self.wants_first_sound
         return not first, self.playout.wanted_ns if first else self.deadline_ns + ahead_ns
+
+    def start_frames(self, audible_frames: int) -> int:
+        """Frames of a first sound that is to last as long as so many do at speed 1 (or longer)."""
+        return math.ceil(audible_frames * max(1.0, self.request.speed)) + self.request.skipped_frames
 
     def may_start(self, audible_frames: int, now_ns: int) -> bool:
         """Whether enough is buffered for a first sound."""
         if self.in_renders or not self.ready:
             return False
-        enough = self.ready >= audible_frames + self.request.skipped_frames
+        lasts = self.text_ended or self.text_rows >= self.policy.start_text_rows
+        enough = lasts and self.ready >= self.start_frames(audible_frames)
         return enough or self.all_made or now_ns - self.moved_ns >= self.policy.start_hold_ms * NS_PER_MS
 
     def heard_ms(self, first_frame: int, frames: int) -> float:
         """How long these frames sound."""
         skipped = min(frames, max(0, self.request.skipped_frames - first_frame))
-        return (frames - skipped) * self.policy.frame_ms
+        return (frames - skipped) * self.frame_ms
 
     def stop_at(self, frames: int, why: str) -> None:
         """Its last frame is known; the first reason stays."""

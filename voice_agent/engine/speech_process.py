@@ -28,7 +28,15 @@ from voice_agent.engine.messages import (
     ToEngine,
     Word,
 )
-from voice_agent.engine.runtime import EngineSpec, Latents, RowReader, TalkerModel, TalkerOptions
+from voice_agent.engine.runtime import (
+    FASTEST,
+    SLOWEST,
+    EngineSpec,
+    Latents,
+    RowReader,
+    TalkerModel,
+    TalkerOptions,
+)
 from voice_agent.engine.scheduler import Decode, Encode, Pace, SpeechScheduler, Step
 from voice_agent.engine.urgency import Key
 from voice_agent.errors import EngineError, UnsupportedLanguage
@@ -40,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 SLOT_FAMILY = "qwen3-tts"  # speaks from slots of a device under the cycle scheduler
 MAX_WAITING_CLAUSES = 1_000  # an answer of 512 tokens has some 100; more is a runaway sender
-SLOWEST, FASTEST = 0.25, 4.0
 
 
 class VoiceBoxBroken(EngineError):
@@ -143,6 +150,10 @@ class SpeechEngine:
         """How long the step in hand has run; 0 when idle."""
         step_ns = self._step_ns
         return 0.0 if step_ns is None else ms_between(step_ns, self._clock.now_ns())
+
+    def work(self) -> dict[str, float]:
+        """Nothing is counted."""
+        return {}
 
     # --- what comes in, with the lock held ----------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class EngineProcess:
         self.state: EngineState = "stopped"
         self.describe: dict[str, Any] = {}  # of the engine that was last ready
         self.held: list[str] = []  # request ids that the engine's own last sign of life named
+        self.work: dict[str, float] = {}  # totals that it told
 
     # --- its life -----------------------------------------------------------------------------------------------
 
@@ -282,7 +283,7 @@ class EngineProcess:
 
     def _unplug(self) -> None:
         """From here on it is not up, whatever is still to be cleared away."""
-        self._child, self.state, self.held = None, "backoff", []
+        self._child, self.state, self.held, self.work = None, "backoff", [], {}
         self._up.clear()
 
     def _fail_all(self, why: str) -> None:
@@ -293,8 +294,8 @@ class EngineProcess:
         try:
             while True:
                 match decode_from_engine(await child.connection.receive()):
-                    case Pong(in_flight=held, busy_ms=busy_ms):
-                        self._pongs_missing, self.held = 0, held
+                    case Pong(in_flight=held, busy_ms=busy_ms, work=work):
+                        self._pongs_missing, self.held, self.work = 0, held, work
                         if busy_ms > 1000 * self._spec.limits.stuck_step_s:
                             return f"a step has not moved for {busy_ms / 1000:.0f} s"
                     case Ready() | Loading() | StartFailed():

@@ -172,6 +172,10 @@ class ThinkerEngine:
         """How long the slower lane's step has not moved."""
         return max(self._hearing.busy_ms(), self._thinking.busy_ms())
 
+    def work(self) -> dict[str, float]:
+        """Nothing is counted."""
+        return {}
+
     def _transcribe(self, job: Job, request: Transcribe) -> Transcript | Failed:
         if self._recognizer is None or self._spec.recognizer is None:
             raise InvalidRequest("this engine has no recognizer")

@@ -42,6 +42,10 @@ _TITLES = frozenset(
 _DOUBTFUL = frozenset(
     _list("no etc inc ltd co corp jr sr a.m p.m ph.d mon tue wed thu fri sat sun")
 )  # end or not
+_MONTHS = frozenset(  # a number behind them is a day
+    _list("january february march april may june july august september october november december v version")
+)
+_NOT_ALONE = _MONTHS | _TITLES | _DOUBTFUL
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?")  # "J.", "U.S.", "e.g."
 
 _KOREAN_ENDINGS = tuple(
@@ -120,3 +124,14 @@ def _after_full_stop(bare: str) -> Strength:
     if word in _TITLES or _INITIALS.fullmatch(bare.lstrip("(\"'“‘*_")):
         return ""
     return "sentence" if word else ""
+
+
+def is_plain(token: str) -> bool:
+    """Whether a token is a word that is read alike whatever stands around it, and needs nothing that follows."""
+    word = token.rstrip(",;:!?").casefold()
+    return word.isalpha() and word not in _NOT_ALONE
+
+
+def starts_plain(char: str, previous: str) -> bool:
+    """Whether a token may begin a piece of its own: with a letter, of the script of the one before it."""
+    return char.isalpha() and char.isascii() == previous.isascii() and not is_unspaced(char)

@@ -27,6 +27,7 @@ from voice_agent.engine.messages import (
     SpeakEnd,
     SpeakText,
     SpeechChunk,
+    SpokenWord,
     TextDelta,
     Think,
     ToolCall,
@@ -100,6 +101,7 @@ class Cascade:
         clock: Clock,
         languages: Callable[[], tuple[str, ...]] = tuple,
         stall_s: float = 20.0,
+        by_word: Callable[[], bool] = lambda: False,
     ) -> None:
         self._thinker = thinker
         self._talker = talker
@@ -107,6 +109,7 @@ class Cascade:
         self._clock = clock
         self._stall_s = stall_s + STALL_GRACE_S
         self._languages = languages  # that the voice speaks; empty while unknown
+        self._by_word = by_word  # whether the voice takes text as it comes, not clause by clause
         self._thinking: set[str] = set()
         self._epochs = itertools.count(1)  # tells a second attempt from the first
 
@@ -121,12 +124,13 @@ class Cascade:
     async def run(self, ask: Ask, sink: Sink) -> Answer:
         """Answer to the end. Raises EngineError; cancellation aborts every stage at once."""
         if ask.speak is None:
-            return await self._think(ask, sink, _Speaking(ask, None, sink, (), self._clock))
+            return await self._think(ask, sink, _Speaking(ask, None, sink, (), self._clock, by_word=False))
         ask = replace(ask, speak=structs.replace(ask.speak, epoch=next(self._epochs)))
         assert ask.speak
         async with self._talker.submit(ask.speak) as stream:
             try:
-                speaking = _Speaking(ask, stream, sink, self._languages(), self._clock)
+                languages, by_word = self._languages(), self._by_word()
+                speaking = _Speaking(ask, stream, sink, languages, self._clock, by_word=by_word)
                 hearing = self._hear(stream, sink, speaking.stock, overlap=ask.overlap)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(hearing, name="speech")
@@ -248,7 +252,7 @@ class Stock:
 
 
 class _Speaking:
-    """Cuts the written text into clauses and sends them, made speakable, to an open Speak request."""
+    """Cuts the written text into clauses, or words, and sends them, made speakable, to an open Speak request."""
 
     def __init__(
         self,
@@ -257,6 +261,8 @@ class _Speaking:
         sink: Sink,
         languages: tuple[str, ...],
         clock: Clock,
+        *,
+        by_word: bool,
     ) -> None:
         self._stream = stream
         self._sink = sink
@@ -266,7 +272,9 @@ class _Speaking:
         self._overlap = ask.overlap
         self._text = ""
         self._rows: RowsRef | None = None  # of what was written since the last clause that was sent
-        self._clauses = ClauseSplitter(latency_first=ask.speak.latency_first if ask.speak else True)
+        soon = ask.speak.latency_first if ask.speak else True
+        self._clauses = ClauseSplitter(soon, by_word=by_word)
+        self._by_word = by_word
         self._speakable = Speakable(ask.language_hint)
 
     def write(self, delta: str, rows: RowsRef | None = None) -> None:
@@ -286,16 +294,21 @@ class _Speaking:
 
     def _send(self, clauses: list[Clause]) -> None:
         assert self._stream and self._speak
+        pieces: list[tuple[list[SpokenWord], str]] = []
         for clause in clauses:
             words = self._speakable.words(clause)
             language = self._speakable.language
             if words and self._languages and language not in self._languages:
                 self._sink.unspoken(clause.start_char, clause.end_char, language)
+            elif words and self._by_word and pieces and pieces[-1][1] == language:
+                pieces[-1][0].extend(words)  # words that came at once are one message
             elif words:
-                self._sink.stamp("clause")
-                self.stock.sent(words[-1].end_char)
-                rows, self._rows = self._rows, None
-                self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language, rows))
+                pieces.append((words, language))
+        for words, language in pieces:
+            self._sink.stamp("clause")
+            self.stock.sent(words[-1].end_char)
+            rows, self._rows = self._rows, None
+            self._stream.push(SpeakText(self._speak.request_id, self._speak.epoch, words, language, rows))
 
 
 def _word_times(chunk: SpeechChunk) -> tuple[WordTime, ...]:

@@ -17,9 +17,11 @@ from voice_agent.speech.breaks import (
     after_korean,
     before_word,
     is_hangul,
+    is_plain,
     is_unspaced,
     joins_previous,
     leans_on_next,
+    starts_plain,
     strength_of,
     waits_for_next,
 )
@@ -57,13 +59,21 @@ _LATENCY_FIRST: tuple[_Needs, ...] = (
     {"sentence": 4, "phrase": 12, "conjunction": 14, "function_word": 18},
 )
 _QUALITY_FIRST: tuple[_Needs, ...] = ({"sentence": 1},)
+_BY_WORD: tuple[_Needs, ...] = ({"sentence": 1, "phrase": 3},)
 
 
 class ClauseSplitter:
-    """Text deltas of one reply in, clauses out; holds at most one clause and one code block of text."""
+    """Text deltas of one reply in, clauses out; holds at most one clause and one code block of text.
 
-    def __init__(self, latency_first: bool = True) -> None:
+    `by_word`, for a Talker that takes text as it comes: besides, a piece ends after every plain word that a plain word
+    follows. What is read together with its neighbours (numbers, units, abbreviations) still leaves with them.
+    """
+
+    def __init__(self, latency_first: bool = True, *, by_word: bool = False) -> None:
         self._needs = _LATENCY_FIRST if latency_first else _QUALITY_FIRST
+        self._by_word = by_word and latency_first
+        if self._by_word:
+            self._needs = _BY_WORD
         self._sent = 0  # clauses so far
         self._start_char = 0  # where the held text stands in the reply
         self._held: list[str] = []  # characters that did not leave yet
@@ -153,6 +163,9 @@ class ClauseSplitter:
     def _inside_token(self, char: str) -> int:
         here = len(self._held)
         if not self._lines.protects:
+            begins = self._by_word and here - 1 == self._token_start > 0
+            if begins and is_plain(self._previous_token) and starts_plain(char, self._previous_token):
+                return here - 1
             if char in _FULL_WIDTH_STOPS:
                 return self._offer("sentence", here, self._words.count)
             ends_phrase = char == "," and here > 1 and self._held[-2].isalpha()
