@@ -186,7 +186,7 @@ def test_before_it_is_ready_it_has_spoken_in_both_modes_with_every_voice_and_nob
     assert {voice for voice, *_ in opened} == set(rig.serving.voices)
     assert len(opened) == 1 + len(rig.serving.voices) + bool(rig.serving.instructed)
     assert rig.messages.empty() and not rig.engine.in_flight()
-    assert rig.engine.counts.frames == 0
+    assert rig.engine.work()["frames"] == 0
     rig.say("first", ["well"], 4, 1)
     assert isinstance(rig.until({"first"})["first"][-1], Finished)
 

@@ -116,7 +116,7 @@ class SlotSpeech:
             wanted = replies(serving.voices, serving.instructed, self._usual_voice)
             rehearse(self.handle, heard, wanted, self._spec.warm_up_text, serving.languages[0])
         finally:
-            self._send, self.counts = send, _Counts()
+            self._send, self._work = send, SlotWork()
 
     @property
     def _usual_voice(self) -> str:
