@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -110,6 +111,23 @@ def test_a_lost_packet_holds_the_next_ones_back_for_40_ms_at_most() -> None:
     line.until(261)
     line.frames += line.clock.tick(261 * MS)
     assert line.ms >= 220
+
+
+def test_loss_and_jitter_cost_what_was_lost_and_hardly_more() -> None:
+    concealed = lost = late = frames = 0
+    for seed in range(50):
+        chance, line = random.Random(seed), Line()
+        arrivals = [(20 * n + 30 * chance.random(), n) for n in range(100) if chance.random() >= 0.1]
+        for at_ms, n in sorted(arrivals):
+            line.packet(at_ms, n)
+        line.until(2060)
+        line.assert_unbroken()
+        here = sum(frame.concealed for frame in line.frames)
+        assert here <= 0.3 * len(line.frames)
+        concealed, frames = concealed + here, frames + len(line.frames)
+        lost, late = lost + 100 - len(arrivals), late + line.clock.dropped_late
+    assert late < 0.005 * frames
+    assert concealed == pytest.approx(lost + late, rel=0.1)
 
 
 def test_duplicates_and_late_packets_are_dropped() -> None:

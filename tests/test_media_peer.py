@@ -289,7 +289,8 @@ async def test_a_lossy_jittery_link_leaves_an_unbroken_line() -> None:
     assert 20 * len(ears.frames) == pytest.approx(elapsed_ms, abs=160)
     assert pitch_hz(ears.sound[8000:], 16_000) == pytest.approx(440, abs=3)
     concealed = sum(frame.concealed for frame in ears.frames)
-    assert 1 <= concealed <= 0.35 * len(ears.frames)
+    unsent = max(0, len(ears.frames) - caller.link.sent)  # a busy machine's caller falls behind its clock
+    assert 1 <= concealed <= unsent + 0.35 * len(ears.frames)
 
 
 async def test_a_lost_packet_stalls_nothing() -> None:
