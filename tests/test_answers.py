@@ -159,7 +159,7 @@ async def test_sound_is_written_down_in_its_place_between_the_other_parts():
 
 async def test_a_thinker_that_hears_and_sees_gets_the_parts_themselves():
     rig = Rig(config=ThinkerConfig(sees=True, hears=True))
-    image = ImagePart("data:image/png;base64,AA==", "low", "i")
+    image = ImagePart(PNG, "low", "i")
     await all_of(rig.answers.answer(asking(image, SoundPart(WAV, "a"), "What is it?")))
     picture, sound, text = rig.thought().messages[0]["content"]
     assert picture == {"type": "image_url", "image_url": {"url": image.url, "detail": "low"}}
@@ -182,6 +182,40 @@ async def test_a_part_that_cannot_be_used_is_named_and_nothing_is_thought(part: 
     with pytest.raises(RemoteProtocolError) as caught:
         await all_of(rig.answers.answer(asking(part)))
     assert (caught.value.code, caught.value.param) == (code, "messages[0].content[0]")
+    assert rig.thinker.of_kind(Think) == []
+
+
+PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n and more").decode()
+PICTURES = [
+    (PNG, None),
+    ("data:image/jpeg;base64," + base64.b64encode(b"\xff\xd8\xff\xe0").decode(), None),
+    ("https://example.org/a.png", None),
+    ("data:image/png;base64,AAAA", "holds is no png"),
+    ("data:image/png;base64,", "holds is no png"),
+    ("data:image/png;base64,!!", "not base64"),
+    ("data:image/png,AAAA", "no data: URI of a picture"),
+    ("data:text/plain;base64,AAAA", "no data: URI of a picture"),
+    ("file:///etc/passwd", "neither https"),
+    ("http://169.254.169.254/latest", "neither https"),
+    ("https://", "neither https"),
+    ("https://[", "no address"),
+    ("AAAA", "neither https"),
+]
+
+
+@pytest.mark.parametrize(("url", "fault"), PICTURES)
+async def test_a_picture_that_is_none_is_refused_before_the_thinker_sees_it(url: str, fault: str | None):
+    rig = Rig(config=ThinkerConfig(sees=True))
+    request = asking(ImagePart(url, "auto", "messages[0].content[0]"))
+    if fault is None:
+        await all_of(rig.answers.answer(request))
+        return
+    with pytest.raises(RemoteProtocolError, match=fault) as caught:
+        await all_of(rig.answers.answer(request))
+    assert (caught.value.code, caught.value.param) == (
+        "invalid_value",
+        "messages[0].content[0].image_url.url",
+    )
     assert rig.thinker.of_kind(Think) == []
 
 

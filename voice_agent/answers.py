@@ -21,6 +21,7 @@ from voice_agent.engine.messages import Speak, Think, ToolCall
 from voice_agent.errors import EngineError, RemoteProtocolError, UnsupportedLanguage
 from voice_agent.media.containers import Encoder, encode
 from voice_agent.media.resample import Resampler
+from voice_agent.pictures import address_fault
 from voice_agent.requests import (
     AUDIO_TOKENS_IN_PER_S,
     AUDIO_TOKENS_OUT_PER_S,
@@ -104,6 +105,11 @@ class Answers:
                 if not self._parts.thinker.sees:
                     message = f"The model of this server cannot see: take the image at '{param}' out."
                     raise RemoteProtocolError("unsupported_value", message, param)
+                if fault := address_fault(url):
+                    where = f"{param}.image_url.url"
+                    raise RemoteProtocolError(
+                        "invalid_value", f"Invalid value for '{where}': {fault}.", where
+                    )
                 return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
             case SoundPart(data=data, param=param):
                 samples = await decoded(data, param, MOST_SOUND_S)

@@ -13,14 +13,13 @@ from voice_agent.api.wire_items import Json, call_item, message_item, result_ite
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import AddSpoken, AddText, AddToolCall, AddToolResult, Encoding, Sound
 from voice_agent.events import NewItem as NewItemCommand
+from voice_agent.pictures import REALTIME, data_uri_fault
 
 PARTS = {
     "user": {"input_text": "text", "text": "text", "input_audio": "transcript", "input_image": "image_url"},
     "system": {"input_text": "text", "text": "text"},
     "assistant": {"output_text": "text", "text": "text", "output_audio": "transcript", "audio": "transcript"},
 }
-IMAGE_KINDS = ("data:image/png;base64,", "data:image/jpeg;base64,")
-MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 SHORTEST_BYTES = {"audio/pcm": 480, "audio/pcmu": 80, "audio/pcma": 80}  # 10 ms
 MAX_ECHOED_CHARS = 64 * 1024  # of an image: a frame may not be larger than clients take
 
@@ -122,17 +121,8 @@ def _image(url: str, param: str, *, sees: bool) -> str:
     if not sees:
         message = "The model of this server cannot see: leave out parts of type 'input_image'."
         raise RemoteProtocolError("unsupported_value", message, f"{param}.type")
-    head = next((kind for kind in IMAGE_KINDS if url.startswith(kind)), None)
-    wanted = "a data URI of a PNG or JPEG: data:image/png;base64,..."
-    if head is None:
-        message = f"Invalid value for '{param}.image_url': it should be {wanted}"
-        raise RemoteProtocolError("invalid_value", message, f"{param}.image_url")
-    try:
-        start = b64decode(url[len(head) :], validate=True)[:8]
-    except (binascii.Error, ValueError):
-        start = b""
-    if not start.startswith(MAGIC["png" if "png" in head else "jpeg"]):
-        message = f"The image in '{param}.image_url' cannot be read; it should be {wanted}"
+    if fault := data_uri_fault(url, REALTIME):
+        message = f"Invalid value for '{param}.image_url': {fault}."
         raise RemoteProtocolError("invalid_value", message, f"{param}.image_url")
     return url
 
