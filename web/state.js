@@ -97,8 +97,8 @@ export function isOpen({ muted, pushToTalk, talking }) {
  */
 export function word({ state, server, muted, pushToTalk, talking, microphone }) {
   if (state === "idle") return SERVER_WORDS[server];
+  if (microphone && (state === "listening" || state === "hearing")) return "No microphone";
   if (state !== "listening") return WORDS[state];
-  if (microphone) return "No microphone";
   if (muted) return "Muted";
   if (pushToTalk) return talking ? "Hearing you" : "Hold to talk";
   return WORDS.listening;

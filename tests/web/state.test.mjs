@@ -157,6 +157,7 @@ test("listening says who does not listen", () => {
   assert.equal(word(at("listening")), "Listening");
   assert.equal(word(at("listening", { muted: true })), "Muted");
   assert.equal(word(at("listening", { microphone: "gone" })), "No microphone");
+  assert.equal(word(at("hearing", { microphone: "gone" })), "No microphone"); // what it heard last was before that
   assert.equal(word(at("listening", { pushToTalk: true })), "Hold to talk");
   assert.equal(word(at("listening", { pushToTalk: true, talking: true })), "Hearing you");
 });
