@@ -15,6 +15,7 @@ from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine
 from voice_agent.engine.client import EngineClient
+from voice_agent.engine.messages import primary_tag
 from voice_agent.engine.runtime import (
     EngineLimits,
     EngineSpec,
@@ -87,7 +88,7 @@ def heard_language(language: str, known: Sequence[str], param: str) -> str:
 
     `known` are primary tags (en, ko); none means that it takes any.
     """
-    if known and language.lower().split("-")[0] not in known:
+    if known and primary_tag(language) not in known:
         message = f"The language '{language[:64]}' is not heard here; this server hears {', '.join(known)}."
         raise RemoteProtocolError("invalid_value", message, param)
     return language
@@ -147,7 +148,7 @@ def _check_roles(config: Config) -> None:
                 f"{section}.family: {model.name!r} is of family {family!r}, not {chosen.family!r}"
             )
     recognizer = config.recognizer
-    ears, tag = MODELS.get(recognizer.model), recognizer.language.lower().split("-")[0]
+    ears, tag = MODELS.get(recognizer.model), primary_tag(recognizer.language)
     if recognizer.family == "whisper" and ears and ears.languages == ("en",) and tag not in {"", "en"}:
         raise ConfigError(
             f"recognizer.language: {ears.name} hears English only, not {tag!r}; whisper-base hears other languages"

@@ -5,7 +5,6 @@ handed on as bytes: what is no UTF-8 then costs its client an error event. RFC 6
 fail (1007), and with it a conversation over one bad character. Knows no routes.
 """
 
-import secrets
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -17,11 +16,11 @@ from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame
 from websockets.http11 import Response as HandshakeAnswer
 
-from voice_agent.api.http_errors import CODES, error_response
+from voice_agent.api.http_errors import CODES, error_response, new_request_id
 
 
 def _answer(status: int, message: str) -> Response:
-    headers = {"connection": "close", "x-request-id": f"req_{secrets.token_hex(12)}"}
+    headers = {"connection": "close", "x-request-id": new_request_id()}
     return error_response(status, message, CODES.get(status, "invalid_request"), headers=headers)
 
 

@@ -57,6 +57,11 @@ STATUS = {  # of refusals that are not 400
 }
 
 
+def new_request_id() -> str:
+    """What an answer is named by (x-request-id)."""
+    return f"req_{secrets.token_hex(12)}"
+
+
 def exception_handlers() -> dict[Any, ExceptionHandler]:
     """Handlers for Starlette: our errors, its own, and whatever nobody expected."""
     return {
@@ -114,7 +119,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = f"req_{secrets.token_hex(12)}"
+        request_id = new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def send_named(message: Message) -> None:

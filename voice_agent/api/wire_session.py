@@ -14,9 +14,8 @@ from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import Encoding, SessionSettings
 
 Json = dict[str, Any]
-NameOf = Callable[
-    [str, str], str
-]  # what a name means; takes the parameter to blame if there is no such thing
+# what a name means; takes the parameter to blame if there is no such thing
+NameOf = Callable[[str, str], str]
 PCM_24K: Json = {"type": "audio/pcm", "rate": 24000}
 FLAGS = ("create_response", "interrupt_response")
 TURN_DETECTION: dict[str, Json] = {

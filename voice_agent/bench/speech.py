@@ -39,10 +39,8 @@ from voice_agent.bench.speech_servers import SERVERS, Asking
 from voice_agent.clock import NS_PER_MS, MonotonicClock
 from voice_agent.errors import ConfigError, WeightsError
 
-RECOGNIZERS = (
-    "whisper-base",
-    "whisper-tiny.en",
-)  # of this bench's sentences: 2 and 4 words in a hundred wrong
+# of this bench's sentences: 2 and 4 words in a hundred wrong
+RECOGNIZERS = ("whisper-base", "whisper-tiny.en")
 LEAD_NS = 200 * NS_PER_MS  # between making a point's jobs and its first instant
 
 

@@ -10,6 +10,11 @@ from typing import Any
 import msgspec
 
 
+def primary_tag(language: str) -> str:
+    """The language itself of a BCP 47 tag: en of en-GB."""
+    return language.partition("-")[0].lower()
+
+
 class Message(msgspec.Struct, frozen=True, tag=True):
     """Root of all messages; the class name is the tag on the wire."""
 

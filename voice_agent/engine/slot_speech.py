@@ -31,6 +31,7 @@ from voice_agent.engine.messages import (
     SpeakEnd,
     SpeakText,
     ToEngine,
+    primary_tag,
 )
 from voice_agent.engine.rehearsal import rehearse, replies
 from voice_agent.engine.runtime import EngineSpec
@@ -247,7 +248,7 @@ class SlotSpeech:
                     self._finish(reply, "stop")
             case SpeakText() if reply.ended:
                 logger.warning("a clause came after the end of its reply")
-            case SpeakText() if message.language.partition("-")[0].lower() not in self._serving.languages:
+            case SpeakText() if primary_tag(message.language) not in self._serving.languages:
                 text = f"this voice speaks {', '.join(self._serving.languages)}, not {message.language}"
                 self._send(Failed(*reply.key, "unsupported_language", text, final=False))
             case SpeakText():
@@ -261,7 +262,7 @@ class SlotSpeech:
     def _begin(self, reply: SlotReply, language: str) -> bool:
         """Find what stands before its text; False if that is too long and the reply was refused."""
         speak, serving = reply.speak, self._serving
-        reply.language = language.partition("-")[0].lower()
+        reply.language = primary_tag(language)
         voice = speak.voice or self._usual_voice
         opening = self._device.openings.open(voice, reply.language, serving.instruction(speak.instructions))
         if not self._scheduler.costs.holds_prefill(opening.prefill_rows):

@@ -27,6 +27,7 @@ from voice_agent.engine.messages import (
     SpokenWord,
     ToEngine,
     Word,
+    primary_tag,
 )
 from voice_agent.engine.runtime import (
     FASTEST,
@@ -208,7 +209,7 @@ class SpeechEngine:
                 self._scheduler.add_clause(reply.key, now_ns)
 
     def _speaks(self, language: str) -> bool:
-        return language.partition("-")[0].lower() in self._model.languages
+        return primary_tag(language) in self._model.languages
 
     def _conclude(self, reply: _Reply, ending: Finished | Failed) -> None:
         """Free the reply now; if its step is in hand, it counts as in flight until that is over."""

@@ -3,7 +3,7 @@
 In: an SDP offer, trickled candidates, RTP. Out: `MicrophoneFrame`s (16 kHz mono, 20 ms, without a hole), voice
 probabilities for each 32 ms, the probability that a turn is over. The other way: `AudioOutput`, paced Opus, 48 kHz.
 
-    peer ── track ── microphone (media clock, resample) ── vad, end_of_turn
+    peer ── track ── microphone (media clock) ── vad, end_of_turn
       │
       ├──── channel (text both ways)
       └──── opus ── paced ── playout (resample)

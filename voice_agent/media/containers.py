@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, cast
 
 import av
@@ -20,7 +21,7 @@ from av.audio.resampler import AudioResampler
 
 from voice_agent.audio import AudioFormat, Samples, silence
 from voice_agent.errors import MediaError
-from voice_agent.media.whole import ends_inside, said_mp3_s
+from voice_agent.media.whole import ends_inside, said_mp3_s, wav_chunks
 
 LOWEST_HZ, HIGHEST_HZ = 4_000, 384_000
 MOST_CHANNELS = 8
@@ -154,18 +155,12 @@ def _check_stream(rate_hz: int, channels: int) -> None:
 
 def _check_wav(data: bytes) -> None:
     """Refuse a header whose rate or channels are impossible (ffmpeg reads some of them), and a file without sound."""
-    position = 12
-    for _ in range(MOST_CHUNKS):
-        if position + 8 > len(data):
-            break
-        name, length = struct.unpack_from("<4sI", data, position)
-        position += 8
+    for name, length, position in islice(wav_chunks(data), MOST_CHUNKS):
         if name == b"fmt " and length >= 16 and position + 16 <= len(data):
             channels, rate_hz = struct.unpack_from("<HI", data, position + 2)
             _check_stream(rate_hz, channels)
         if name == b"data":
             return
-        position += length + length % 2
     raise UnreadableSound("the WAV file holds no sound")
 
 

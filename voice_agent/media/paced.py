@@ -151,13 +151,13 @@ class PacedOutput:
             return False
         if dbfs(samples) < AUDIBLE_DBFS:
             self._loud = None
-        elif self._loud is not None and self._loud[0] == reply_id:
+            return False
+        if self._loud is not None and self._loud[0] == reply_id:
             self._audible_ns[reply_id] = self._loud[1]
             if len(self._audible_ns) > REMEMBERED_REPLIES:
                 self._audible_ns.popitem(last=False)
             return True
-        else:
-            self._loud = (reply_id, self._clock.now_ns())
+        self._loud = (reply_id, self._clock.now_ns())
         return False
 
     async def _wait(self, reply_id: str, done: Callable[[], bool]) -> None:

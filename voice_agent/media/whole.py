@@ -7,8 +7,9 @@ looks like a recording that was stopped, and is taken for one. Sources: RFC 3533
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 MOST_PIECES = 250_000  # looked at; an hour of sound in pieces of 20 ms has fewer
 HEAD_BYTES = 65_536  # in which the first frame is looked for
@@ -24,20 +25,25 @@ def ends_inside(data: bytes, demuxer: str) -> str:
 
 
 def _wav(data: bytes) -> bool:
-    """Chunks: name, length, content padded to even; RF64 has the true length in front."""
-    at, wide = 12, 0
-    for _ in range(MOST_PIECES):
-        if at + 8 > len(data):
-            break
-        name, length = struct.unpack_from("<4sI", data, at)
-        at += 8
+    """RF64 has the true length in front."""
+    wide = 0
+    for name, length, at in islice(wav_chunks(data), MOST_PIECES):
         if name == b"ds64" and at + 16 <= len(data):
             wide = struct.unpack_from("<Q", data, at + 8)[0]
         if name == b"data":
             said = wide if wide and length >= WAV_UNKNOWN else length if length < WAV_UNKNOWN else 0
             return len(data) - at < said
-        at += length + length % 2
     return False
+
+
+def wav_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Name, length as written and first byte of each chunk, whose content is padded to even."""
+    at = 12
+    while at + 8 <= len(data):
+        name, length = struct.unpack_from("<4sI", data, at)
+        at += 8
+        yield name, length, at
+        at += length + length % 2
 
 
 def _ogg(data: bytes) -> bool:

@@ -221,9 +221,8 @@ def _parameters(model: Path, options: ThinkerOptions, address: str, key: str) ->
     for pool in (parameters.cpuparams, parameters.cpuparams_batch):
         pool.n_threads = options.threads
         pool.poll = int(options.extra.get("poll", 50))
-    parameters.fit_params = (
-        False  # context and layers are given: half of a load's time went to measuring them
-    )
+    # context and layers are given: half of a load's time went to measuring them
+    parameters.fit_params = False
     parameters.warmup = False  # whoever loads it lets it read its instructions
     parameters.use_jinja = True
     parameters.cache_prompt = True

@@ -18,7 +18,7 @@ from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
-from voice_agent.engine.messages import HeardWord
+from voice_agent.engine.messages import HeardWord, primary_tag
 from voice_agent.engine.runtime import RecognizerOptions
 from voice_agent.errors import ConfigError, EngineError, WeightsError
 from voice_agent.models.first_word import command_in, first_words
@@ -81,7 +81,7 @@ class Whisper:
         self._mel = loaded.feature_extractor
         self._tokenizer = cast(Any, loaded.hf_tokenizer)
         self._multilingual = bool(self._model.is_multilingual)
-        if not self._multilingual and (options.language or "en").lower().split("-")[0] != "en":
+        if not self._multilingual and primary_tag(options.language or "en") != "en":
             raise ConfigError(
                 f"recognizer.language: the model in {folder} hears English only, not {options.language!r}"
             )
@@ -157,7 +157,7 @@ class Whisper:
             return "en"
         if language is None:
             return None
-        tag = language.lower().split("-")[0]
+        tag = primary_tag(language)
         if tag not in self.languages:
             raise EngineError(
                 f"the recognizer does not know the language {language!r}", code="invalid_language"
