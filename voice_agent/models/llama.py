@@ -24,6 +24,7 @@ import xllamacpp
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
+from voice_agent.models.llama_weights import faster
 from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
 _llama = cast(Any, xllamacpp)  # a binary module without types
@@ -33,9 +34,13 @@ _HOME, _SOCKET = "voice-agent-llama-", "llm.sock"
 def load(folder: Path, options: ThinkerOptions) -> "Llama":
     """Load the one .gguf in a folder (the first part of a split one); raises WeightsError.
 
-    `extra`: `instructions`, the system prompt that is read in advance; `poll`, how eagerly idle threads spin (0-100).
+    `extra`: `instructions`, the system prompt that is read in advance; `poll`, how eagerly idle threads spin (0-100);
+    `gpu_layers`; `round_weights`, true unless said otherwise: see llama_weights, for the CPU only.
     """
-    return Llama(find_model(folder), options)
+    model = find_model(folder)
+    if options.extra.get("round_weights", True) and not options.extra.get("gpu_layers"):
+        model = faster(model)
+    return Llama(model, options)
 
 
 def find_model(folder: Path) -> Path:

@@ -7,9 +7,6 @@ Source: the voice's .onnx and .onnx.json as published (rhasspy/piper-voices). Kn
 """
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +19,7 @@ from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
+from voice_agent.models.derived import Recipe, derive
 from voice_agent.models.onnx_session import open_session
 from voice_agent.models.piper_cut import TALKER, VOICE_BOX, cut
 
@@ -172,48 +170,8 @@ def find_voice(folder: Path) -> Path:
 
 
 def prepare(folder: Path) -> Path:
-    """The folder with the voice's two parts, cutting them once; later starts only look.
-
-    Beside the weights, or in the cache if that cannot be written. Raises WeightsError.
-    """
-    source = find_voice(folder)
-    stat = source.stat()
-    name = f"{source.stem}-cut1-{stat.st_size:x}-{stat.st_mtime_ns:x}"
-    homes = [folder / "derived", _cache() / "derived"]
-    for home in homes:
-        if all((home / name / part).is_file() for part in (TALKER, VOICE_BOX)):
-            return home / name
-    for home in homes:
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=".cut-", dir=home))
-        except OSError:
-            continue
-        try:
-            return _cut_into(source, scratch, home / name)
-        except OSError as error:
-            raise WeightsError(f"cannot write the cut voice under {home}: {error.strerror}") from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    raise WeightsError(f"neither {homes[0]} nor {homes[1]} can be written to keep the cut voice")
-
-
-def _cut_into(source: Path, scratch: Path, target: Path) -> Path:
-    """Cut in a scratch folder, then rename it whole: nobody ever sees half a cut."""
-    cut(source, scratch)
-    try:
-        scratch.rename(target)
-    except OSError:
-        if not (target / VOICE_BOX).is_file():  # else another process was faster, which is as good
-            raise
-    for stale in target.parent.glob(f"{source.stem}-cut*"):
-        if stale != target:
-            shutil.rmtree(stale, ignore_errors=True)
-    return target
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("VOICE_AGENT_CACHE") or Path.home() / ".cache" / "voice-agent")
+    """The folder with the voice's two parts, cutting them once. Raises WeightsError."""
+    return derive(find_voice(folder), Recipe("cut1", (TALKER, VOICE_BOX), cut))
 
 
 def _read_config(source: Path) -> dict[str, Any]:
