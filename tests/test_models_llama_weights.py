@@ -63,14 +63,14 @@ def kinds_of(path: Path) -> dict[str, Type]:
 def test_slow_blocks_are_rounded_and_all_else_is_kept(tmp_path: Path) -> None:
     model = gguf_file(tmp_path / "m.gguf", MIXED)
     rounded = faster(model)
-    assert kinds_of(rounded) == MIXED | {"blk.0.ffn_up.weight": Type.Q4_0, "output.weight": Type.Q4_0}
+    assert kinds_of(rounded) == MIXED | {"blk.0.ffn_up.weight": Type.IQ4_NL, "output.weight": Type.IQ4_NL}
     before, after = values_of(model), values_of(rounded)
     for name in ("token_embd.weight", "blk.0.norm.weight", "blk.0.ffn_down.weight"):
         np.testing.assert_array_equal(before[name], after[name])
     for name in ("blk.0.ffn_up.weight", "output.weight"):
         assert (
             0 < np.abs(before[name] - after[name]).max() < 0.3
-        )  # a step is an eighth of a block's largest weight
+        )  # a step is an eighth of a block's largest weight at most
     fields, kept = gguf.GGUFReader(model).fields, gguf.GGUFReader(rounded).fields
     counts = {name for name in fields if name.startswith("GGUF.")}
     assert {n: f.contents() for n, f in fields.items() if n not in counts} == {
@@ -80,7 +80,7 @@ def test_slow_blocks_are_rounded_and_all_else_is_kept(tmp_path: Path) -> None:
 
 def test_embeddings_that_are_the_output_too_are_rounded(tmp_path: Path) -> None:
     model = gguf_file(tmp_path / "m.gguf", {"token_embd.weight": Type.Q8_0, "blk.0.ffn_up.weight": Type.Q4_0})
-    assert kinds_of(faster(model))["token_embd.weight"] is Type.Q4_0
+    assert kinds_of(faster(model))["token_embd.weight"] is Type.IQ4_NL
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_blocks_are_read_as_the_reference_reads_them() -> None:
         np.testing.assert_array_equal(unpack(packed), values)
 
 
-def test_packed_blocks_are_nearer_than_plain_rounding() -> None:
+def test_packed_blocks_are_nearer_than_plain_rounding_to_q4_0() -> None:
     _, values = rows(Type.Q5_0)
-    ours = gguf.quants.dequantize(pack(values), Type.Q4_0)
+    ours = gguf.quants.dequantize(pack(values), Type.IQ4_NL)
     plain = gguf.quants.dequantize(gguf.quants.quantize(values, Type.Q4_0), Type.Q4_0)
-    assert np.square(ours - values).mean() < 0.9 * np.square(plain - values).mean()
+    assert np.square(ours - values).mean() < 0.7 * np.square(plain - values).mean()
 
 
 @given(
@@ -189,14 +189,14 @@ def test_packed_blocks_are_nearer_than_plain_rounding() -> None:
     )
 )
 def test_any_block_is_packed_within_a_step(values: np.ndarray) -> None:
-    ours = gguf.quants.dequantize(pack(values), Type.Q4_0)
+    ours = gguf.quants.dequantize(pack(values), Type.IQ4_NL)
     step = np.abs(values).max(axis=1, keepdims=True) / 6
     assert (np.abs(ours - values) <= step * 1.01 + 1e-3).all()
 
 
 def test_zeros_stay_zeros() -> None:
     zeros = np.zeros((2, 32), np.float32)
-    np.testing.assert_array_equal(gguf.quants.dequantize(pack(zeros), Type.Q4_0), zeros)
+    np.testing.assert_array_equal(gguf.quants.dequantize(pack(zeros), Type.IQ4_NL), zeros)
 
 
 # --- the default model ------------------------------------------------------------------------------------------
