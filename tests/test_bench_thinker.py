@@ -4,6 +4,8 @@ import pytest
 
 from voice_agent.bench.thinker import parsed
 from voice_agent.bench.thinker_crash import ENDS, Session, summed_up
+from voice_agent.bench.thinker_waves import Wave, over
+from voice_agent.bench.thinker_waves import summed_up as summed_up_waves
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,22 @@ def test_an_end_counts_as_named_when_every_error_names_it(end: str, error: str, 
     assert found["victim_failed"] == int(bool(error))
     assert (found["beside_finished"], found["beside_errors"]) == (1, ["lost"])
     assert found["beside_longest_gap_ms"] == {"p50": 3.0, "max": 7.0}
+
+
+def test_what_is_over_bare_counts_all_sessions_and_says_how_sure_it_is() -> None:
+    bare = [Wave([0, 1], [10 + n, 20 + n], 200, 2.0) for n in range(4)]
+    ours = [Wave([0, 1], [12 + n, 23 + n], 200, 2.5) for n in range(4)]
+    assert summed_up_waves(ours) == {
+        "own_clock_ms_p50": 15.0,
+        "first_ms_mean": 19.0,
+        "first_ms_p50": 15.0,
+        "first_ms_p95": 26.0,
+        "tokens_per_s": 80.0,
+        "n": 8,
+        "waves_p50_ms": [12.0, 13.0, 14.0, 15.0],
+    }
+    found = over(ours, bare)
+    assert found["p50_ms"].startswith("+2.00 (")
+    assert found["p95_ms"].startswith("+3.00 (")
+    assert found["mean_ms"] == "+2.50 (+2.50 to +2.50)"
+    assert found["tokens_percent"] == "-20.00 (-20.00 to -20.00)"

@@ -7,9 +7,11 @@ is when its own call began, so what a clock of each session's own would show is 
 import argparse
 import asyncio
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from voice_agent.bench.paired import between
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.bench.thinker_models import prompt
 from voice_agent.clock import NS_PER_S, MonotonicClock, ms_between
@@ -20,40 +22,61 @@ from voice_agent.errors import EngineError
 TEMPLATE_TOKENS = 9
 
 
-@dataclass
-class Waves:
-    """All waves of one kind at one number of sessions."""
+@dataclass(frozen=True)
+class Wave:
+    """One wave: each session's times, all tokens, and how long the whole took."""
 
-    asked_ms: list[float] = field(default_factory=list[float])
-    first_ms: list[float] = field(default_factory=list[float])
-    tokens: int = 0
-    seconds: float = 0.0
+    asked_ms: Sequence[float]
+    first_ms: Sequence[float]
+    tokens: int
+    seconds: float
 
-    def add(self, wave: "Waves") -> None:
-        """One more."""
-        self.asked_ms += wave.asked_ms
-        self.first_ms += wave.first_ms
-        self.tokens += wave.tokens
-        self.seconds += wave.seconds
 
-    def summed_up(self) -> dict[str, float]:
-        """First token in ms, and tokens a second."""
-        own_ms = [first - asked for asked, first in zip(self.asked_ms, self.first_ms, strict=True)]
-        return {
-            "own_clock_ms_p50": round(nearest_rank(own_ms, 50), 2),
-            "first_ms_mean": round(sum(self.first_ms) / len(self.first_ms), 2),
-            "first_ms_p50": round(nearest_rank(self.first_ms, 50), 2),
-            "first_ms_p95": round(nearest_rank(self.first_ms, 95), 2),
-            "tokens_per_s": round(self.tokens / self.seconds, 1),
-            "n": len(self.first_ms),
-        }
+def first_ms(waves: Sequence[Wave], percent: float) -> float:
+    """A percentile over all sessions of all waves; 0 is the mean."""
+    found = [ms for wave in waves for ms in wave.first_ms]
+    return nearest_rank(found, percent) if percent else sum(found) / len(found)
+
+
+def tokens_per_s(waves: Sequence[Wave]) -> float:
+    """While a wave ran."""
+    return sum(wave.tokens for wave in waves) / sum(wave.seconds for wave in waves)
+
+
+def summed_up(waves: Sequence[Wave]) -> dict[str, Any]:
+    """First token in ms, and tokens a second; each wave's own median too."""
+    own_ms = [
+        first - asked for wave in waves for asked, first in zip(wave.asked_ms, wave.first_ms, strict=True)
+    ]
+    return {
+        "own_clock_ms_p50": round(nearest_rank(own_ms, 50), 2),
+        "first_ms_mean": round(first_ms(waves, 0), 2),
+        "first_ms_p50": round(first_ms(waves, 50), 2),
+        "first_ms_p95": round(first_ms(waves, 95), 2),
+        "tokens_per_s": round(tokens_per_s(waves), 1),
+        "n": len(own_ms),
+        "waves_p50_ms": [round(first_ms([wave], 50), 1) for wave in waves],
+    }
+
+
+def over(waves: Sequence[Wave], bare: Sequence[Wave]) -> dict[str, str]:
+    """What is between two kinds that took turns, each with the range that 95 of 100 draws of these waves give."""
+    bare_per_s = tokens_per_s(bare)
+    readings: dict[str, Callable[[Sequence[Wave]], float]] = {
+        "p50_ms": lambda some: first_ms(some, 50),
+        "p95_ms": lambda some: first_ms(some, 95),
+        "mean_ms": lambda some: first_ms(some, 0),
+        "tokens_percent": lambda some: 100 * tokens_per_s(some) / bare_per_s,
+    }
+    return {name: str(between(waves, bare, reading)) for name, reading in readings.items()}
 
 
 class Bench:
     """One engine process, measured."""
 
-    def __init__(self, engine: EngineProcess, arguments: argparse.Namespace, hidden: str) -> None:
+    def __init__(self, engine: EngineProcess, arguments: argparse.Namespace, hidden: str, waves: int) -> None:
         self._hidden = hidden
+        self._waves_at_least = waves
         self._engine = engine
         self._arguments = arguments
         self._clock = MonotonicClock()
@@ -61,19 +84,20 @@ class Bench:
 
     async def level(self, sessions: int) -> dict[str, Any]:
         """Both kinds of waves at one number of sessions; the first of each is not counted."""
-        kinds = {"bare": Waves(), "ours": Waves()}
-        if self._hidden:
-            kinds["hidden"] = Waves()
+        kinds = {kind: list[Wave]() for kind in ("bare", "ours", *(["hidden"] if self._hidden else []))}
         for number in range(self._waves(sessions) + 1):
             order = list(kinds) if number % 2 else list(reversed(kinds))
             for kind in order:
                 measured = await (self._bare(sessions) if kind == "bare" else self._ours(sessions, kind))
                 if number:
-                    kinds[kind].add(measured)
-        return {kind: waves.summed_up() for kind, waves in kinds.items()}
+                    kinds[kind].append(measured)
+        found = {kind: summed_up(waves) for kind, waves in kinds.items()}
+        for kind in found.keys() - {"bare"}:
+            found[kind]["over_bare"] = await asyncio.to_thread(over, kinds[kind], kinds["bare"])
+        return found
 
     def _waves(self, sessions: int) -> int:
-        return max(self._arguments.waves, min(self._arguments.least_answers // sessions, 40))
+        return max(self._waves_at_least, min(self._arguments.least_answers // sessions, 40))
 
     def _prompts(self, sessions: int) -> list[dict[str, Any]]:
         self._seed += sessions
@@ -84,14 +108,14 @@ class Bench:
         tokens = self._arguments.answer_tokens
         return Think(request_id, self._engine.next_epoch(), messages, max_output_tokens=tokens, hidden=hidden)
 
-    async def _bare(self, sessions: int) -> Waves:
+    async def _bare(self, sessions: int) -> Wave:
         request, found = self._think(f"bare-{self._seed}", self._prompts(sessions)), ""
         async with self._engine.submit(request) as results:
             async for result in results:
                 found += result.text if isinstance(result, TextDelta) else ""
-        return Waves(**json.loads(found))
+        return Wave(**json.loads(found))
 
-    async def _ours(self, sessions: int, kind: str) -> Waves:
+    async def _ours(self, sessions: int, kind: str) -> Wave:
         hidden = "reply" if kind == "hidden" else ""
         messages = self._prompts(sessions)
         begin_ns = self._clock.now_ns()
@@ -103,7 +127,7 @@ class Bench:
         )
         seconds = (self._clock.now_ns() - begin_ns) / NS_PER_S
         asked_ms, first_ms, tokens = zip(*measured, strict=True)
-        return Waves(list(asked_ms), list(first_ms), sum(tokens), seconds)
+        return Wave(asked_ms, first_ms, sum(tokens), seconds)
 
     async def one_more(self, request_id: str, seed: int) -> None:
         """One answer of the longest kind, outside of any wave."""
