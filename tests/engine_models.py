@@ -8,7 +8,8 @@ import ctypes
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ class Script:
 
     def __init__(self, context_tokens: int) -> None:
         self.context_tokens = context_tokens
+        self._own = ThreadPoolExecutor(1)  # as an LLM has threads of its own, from its load on
+        self._own.submit(int).result()
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         return sum(1 + len(str(message.get("content", "")).split()) for message in messages)
@@ -76,20 +79,31 @@ class Script:
                 return ThinkerEnd("tool_calls", tool_calls=[ToolCallParts("call_1", words[0], '{"a":1}')])
             case "raise":
                 raise RuntimeError("the secret transcript")
-            case "environment":
-                words = [BORN_WITH.get(name, "unset") for name in words]
-            case "family":
-                words = [str(subprocess.Popen(["sleep", "600"]).pid)]
             case "refuse":
                 raise EngineError("cannot now", code="cannot", retryable=True)
-            case "prompt":
-                words = [str(message["content"]).split()[0] for message in request.messages]
             case _:
                 pass
-        for word in words:
+        said = 0
+        for word in self._words(command, words, request):
+            said += 1
             if emit(f"{word} "):
                 return ThinkerEnd("aborted")
-        return ThinkerEnd("stop", {"output_tokens": len(words)})
+        return ThinkerEnd("stop", {"output_tokens": said})
+
+    def _words(self, command: str, words: list[str], request: Think) -> Iterator[str]:
+        """What is said: the command's own words, or what it asks about."""
+        match command:
+            case "environment":
+                yield from (BORN_WITH.get(name, "unset") for name in words)
+            case "family":
+                yield str(subprocess.Popen(["sleep", "600"]).pid)
+            case "prompt":
+                yield from (str(message["content"]).split()[0] for message in request.messages)
+            case "niceness":  # of its own thread, before the first piece and before the second
+                for _ in range(2):
+                    yield str(self._own.submit(os.getpriority, os.PRIO_PROCESS, 0).result())
+            case _:
+                yield from words
 
 
 def misbehave(how: str) -> None:

@@ -62,6 +62,17 @@ def test_threads_that_are_let_step_back_do_so_alone_and_further_than_they_were()
         assert one.submit(niceness).result() == other.submit(niceness).result() == 19
 
 
+def test_threads_come_forward_again_where_that_is_allowed_and_stay_where_it_is_not() -> None:
+    before = precedence.threads()
+    with ThreadPoolExecutor(1) as one:
+        at_first = one.submit(niceness).result()
+        new = precedence.threads() - before
+        ended = max(new) + 100_000
+        precedence.let_step_back(new, 2)
+        allowed = precedence.let_come_forward(new | {ended}, at_first)
+        assert one.submit(niceness).result() == (at_first if allowed else min(at_first + 2, 19))
+
+
 @pytest.mark.loopback
 def test_a_server_s_event_loop_goes_before_its_engines() -> None:
     with live_server("--profile", "scripted") as server:

@@ -47,3 +47,15 @@ def let_step_back(these: set[int], by: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             now = os.getpriority(os.PRIO_PROCESS, thread)
             os.setpriority(os.PRIO_PROCESS, thread, min(now + by, MOST_NICENESS))
+
+
+def let_come_forward(these: set[int], to: int) -> bool:
+    """Give these threads of this process this niceness; False where the kernel does not allow them less."""
+    for thread in these:
+        try:
+            os.setpriority(os.PRIO_PROCESS, thread, to)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            return False
+    return True

@@ -11,13 +11,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from voice_agent import precedence
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.clock import Clock, ms_between
 from voice_agent.engine import families
@@ -45,6 +43,7 @@ from voice_agent.engine.runtime import (
     ThinkerModel,
     ThinkerOptions,
 )
+from voice_agent.engine.stepping_back import SteppingBack, loaded
 from voice_agent.engine.tasks import Request, Tasks
 from voice_agent.errors import EngineError
 
@@ -68,14 +67,15 @@ class InvalidRequest(EngineError):
 def load(spec: EngineSpec, send: Send, clock: Clock) -> "ThinkerEngine":
     """Load and warm up what the spec names; blocks for seconds."""
     recognizer = thinker = None
+    share = SteppingBack(set(), 0)
     if spec.recognizer:
         send(Loading(f"recognizer ({spec.recognizer.family})"))
         recognizer = families.load_recognizer(spec.recognizer)
         recognizer.transcribe(silence(MODEL_RATE_HZ), spec.recognizer.language)
     if spec.thinker:
         send(Loading(f"language model ({spec.thinker.family})"))
-        thinker = _stepping_back(spec, functools.partial(_warm, spec.thinker, spec.warm_up_text))
-    return ThinkerEngine(spec, recognizer, thinker, send, clock)
+        thinker, share = loaded(spec, functools.partial(_warm, spec.thinker, spec.warm_up_text))
+    return ThinkerEngine(spec, recognizer, thinker, share, send, clock)
 
 
 def _warm(options: ThinkerOptions, text: str) -> Model:
@@ -87,21 +87,6 @@ def _warm(options: ThinkerOptions, text: str) -> Model:
     return thinker
 
 
-def _stepping_back(spec: EngineSpec, load_model: Callable[[], Model]) -> Model:
-    """Load a model whose own threads step back once it has loaded, or, for a spare, while it does.
-
-    An answer takes seconds and its words a moment; with equal shares the words over a reply come too late for it. A
-    load is waited for by callers. Niceness is a thread's own and goes on to the threads that it starts.
-    """
-    if spec.patient:
-        with ThreadPoolExecutor(1, initializer=os.nice, initargs=(spec.nice,)) as thread:
-            return thread.submit(load_model).result()
-    before = precedence.threads()
-    model = load_model()
-    precedence.let_step_back(precedence.threads() - before, spec.nice)
-    return model
-
-
 class ThinkerEngine:
     """Requests in, results out through `send`; `handle` never blocks."""
 
@@ -110,12 +95,14 @@ class ThinkerEngine:
         spec: EngineSpec,
         recognizer: RecognizerModel | None,
         thinker: ThinkerModel | ConcurrentThinkerModel | None,
+        share: SteppingBack,
         send: Send,
         clock: Clock,
     ) -> None:
         self._spec = spec
         self._recognizer = recognizer
         self.thinker = thinker
+        self._share = share
         self._send = send
         self._clock = clock
         self._count = _counted_once(thinker.count_tokens) if thinker else None
@@ -193,6 +180,7 @@ class ThinkerEngine:
 
         def emit(text: str) -> bool:
             over = answer.emit(text)
+            self._share.first_piece()
             if not over:
                 self._hearing.wait_idle(GIVE_WAY_S)
             return over
