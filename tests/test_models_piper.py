@@ -14,7 +14,7 @@ from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import Latents, RecognizerOptions, TalkerOptions
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import piper, whisper
-from voice_agent.models.piper_cut import TALKER, VOICE_BOX
+from voice_agent.models.piper import TALKER, VOICE_BOX
 
 CONFIG = {
     "audio": {"sample_rate": 22_050},

@@ -6,6 +6,8 @@ reach the model; only token counts go through it. Calls are read by llama.cpp wh
 else by ToolCallReader. Prints to stderr: the parent process deals with that. Does not know: sessions, speech.
 """
 
+import contextlib
+import http.client
 import json
 import os
 import secrets
@@ -18,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
 import xllamacpp
 
 from voice_agent.engine.messages import Think
@@ -29,6 +30,7 @@ from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
 _llama = cast(Any, xllamacpp)  # a binary module without types
 _HOME, _SOCKET = "voice-agent-llama-", "llm.sock"
+ANSWER_S = 30.0
 
 
 def load(folder: Path, options: ThinkerOptions) -> "Llama":
@@ -69,12 +71,8 @@ class Llama:
         except (RuntimeError, ValueError) as error:
             self._close()
             raise WeightsError(f"{model.name} cannot be loaded: {error}") from error
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=address),
-            base_url="http://llama",
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=30.0,
-        )
+        self._address = address
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         if instructions := options.extra.get("instructions"):
             self._read_ahead(str(instructions))
 
@@ -101,13 +99,25 @@ class Llama:
 
     def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
-            reply = self._http.post(path, json=body)
-        except httpx.HTTPError as error:
+            status, answer = self._posted(path, body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise EngineError(f"llama.cpp does not answer {path}: {error!r}", retryable=True) from error
-        answer: dict[str, Any] = reply.json()
-        if reply.is_error:
+        if status >= 400:
             raise _refusal(answer.get("error", {}))
         return answer
+
+    def _posted(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """One request over a connection of its own; its status and JSON."""
+        with (
+            socket.socket(socket.AF_UNIX) as line,
+            contextlib.closing(http.client.HTTPConnection("llama")) as asked,
+        ):
+            line.settimeout(ANSWER_S)
+            line.connect(self._address)
+            asked.sock = line
+            asked.request("POST", path, json.dumps(body), self._headers)
+            reply = asked.getresponse()
+            return reply.status, json.loads(reply.read())
 
 
 class _Answer:

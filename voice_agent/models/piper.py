@@ -21,8 +21,8 @@ from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
 from voice_agent.models import phonemes
 from voice_agent.models.derived import Recipe, derive
 from voice_agent.models.onnx_session import open_session
-from voice_agent.models.piper_cut import TALKER, VOICE_BOX, cut
 
+TALKER, VOICE_BOX = "talker.onnx", "voice_box.onnx"  # what a voice is cut into
 CONTEXT_FRAMES = (
     12  # the decoder's reach: with it, windows join to within a rounding step (measured; 8 is not enough)
 )
@@ -171,7 +171,13 @@ def find_voice(folder: Path) -> Path:
 
 def prepare(folder: Path) -> Path:
     """The folder with the voice's two parts, cutting them once. Raises WeightsError."""
-    return derive(find_voice(folder), Recipe("cut1", (TALKER, VOICE_BOX), cut))
+    return derive(find_voice(folder), Recipe("cut1", (TALKER, VOICE_BOX), _cut))
+
+
+def _cut(source: Path, into: Path) -> None:
+    from voice_agent.models.piper_cut import cut  # here: a voice that was cut starts without onnx
+
+    cut(source, into / TALKER, into / VOICE_BOX)
 
 
 def _read_config(source: Path) -> dict[str, Any]:

@@ -14,14 +14,13 @@ from onnx.utils import Extractor
 
 from voice_agent.errors import WeightsError
 
-TALKER, VOICE_BOX = "talker.onnx", "voice_box.onnx"
 LATENT = "/Mul_7_output_0"  # what the decoder's first convolution reads, [1, C, F]
 FRAMES_PER_ID = "/Ceil_output_0"  # durations before they are summed up, [1, 1, ids]
 _NOISES = {"/dp/RandomNormalLike": ("duration_noise", 2), "/RandomNormalLike": ("frame_noise", 192)}
 
 
-def cut(source: Path, into: Path) -> None:
-    """Write both parts of a voice into a folder; raises WeightsError if it is no Piper voice, OSError if full."""
+def cut(source: Path, talker_file: Path, voice_box_file: Path) -> None:
+    """Write both parts of a voice; raises WeightsError if it is no Piper voice, OSError if the disk is full."""
     try:
         extractor = Extractor(onnx.load(source))
         talker = extractor.extract_model(["input", "input_lengths", "scales"], [LATENT, FRAMES_PER_ID])
@@ -31,8 +30,8 @@ def cut(source: Path, into: Path) -> None:
     replaced = _noise_as_input(talker.graph)
     if replaced != len(_NOISES):
         raise WeightsError(f"{source.name} draws its noise in another way than the known Piper graphs")
-    onnx.save(talker, into / TALKER)
-    onnx.save(voice_box, into / VOICE_BOX)
+    onnx.save(talker, talker_file)
+    onnx.save(voice_box, voice_box_file)
 
 
 def _noise_as_input(graph: GraphProto) -> int:
