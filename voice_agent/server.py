@@ -11,7 +11,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +44,7 @@ from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of, thinker_warning
 from voice_agent.errors import BusyError, ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
+from voice_agent.first_requests import rehearse
 from voice_agent.http_surface import create_request_routes, voices_of
 from voice_agent.lateness import KEPT_S, Lateness
 from voice_agent.listening import Ears
@@ -115,6 +116,7 @@ class Agent:
         self.pace = Lateness(clock, PACED_CALLS * KEPT_S * 1000 // FRAME_MS)
         self._cascade = cascade_of(engines, config, clock)
         self._voices = voices_of(config, engines)
+        self._rehearsed = False
         # relaying is the client's side only: a server that can be reached needs no TURN for itself
         self._stun = [s for s in config.ice.servers if all(url.startswith("stun:") for url in s.urls)]
 
@@ -125,8 +127,17 @@ class Agent:
             self._config, self._engines, lambda: Vad(ears.silero), ears.file_thread, self._clock
         )
 
+    async def rehearse(self) -> None:
+        """Do what is done once and for all before the first caller would wait for it."""
+        await rehearse(self.request_routes(), forced_lengths=self._engines.forced_lengths)
+        self._rehearsed = True
+
+    def readiness(self) -> list[str]:
+        """Why it is not ready; empty when it is. Calls are taken as soon as the engines are up."""
+        return self.reasons() or ([] if self._rehearsed else ["the server makes its own first requests"])
+
     def reasons(self) -> list[str]:
-        """Why no call can be taken; empty when ready."""
+        """Why no call can be taken; empty when one can."""
         return self._engines.reasons()
 
     async def create_call(self, request: CallRequest) -> Call:
@@ -287,7 +298,8 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             app = create_app(replace(parts, routes=[*parts.routes, *operating]))
             server = uvicorn.Server(_uvicorn_config(config, app))
             async with _measured(lag):
-                await _run(config, engines, registry, server, listening, tell)
+                start = _start(config, agent, engines, tell)
+                await _run(config, start, registry, server, listening, tell)
     finally:
         ears.close()
         listening.close()
@@ -314,7 +326,7 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
             *create_websocket_routes(SocketCalls(agent, registry), model_name, resumables),
             *agent.request_routes(),
         ],
-        readiness=lambda: [*agent.reasons(), *(["draining"] if registry.draining else [])],
+        readiness=lambda: [*agent.readiness(), *(["draining"] if registry.draining else [])],
         model_name=config.server.served_model_name,
         access=Access(
             config.server.api_keys,
@@ -362,25 +374,31 @@ def _lifespan(registry: CallRegistry) -> Callable[[Starlette], AbstractAsyncCont
     return lifespan
 
 
+async def _start(config: Config, agent: Agent, engines: Engines, tell: Callable[[str], None]) -> None:
+    """Until no caller is the first to anything."""
+    await start_engines(engines, config)
+    await agent.rehearse()
+    gc.collect()
+    gc.freeze()  # what lives for ever is not looked at again, so that a call's end may collect in a millisecond
+    if warning := await thinker_warning(engines):
+        tell(f"warning: {warning}")
+
+
 async def _run(
     config: Config,
-    engines: Engines,
+    start: Coroutine[Any, Any, None],
     registry: CallRegistry,
     server: uvicorn.Server,
     listening: socket.socket,
     tell: Callable[[str], None],
 ) -> None:
-    """HTTP from the first moment; engines beside it; whichever fails ends both."""
+    """HTTP from the first moment; the start beside it; whichever fails ends both."""
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="http")
-    starting = asyncio.create_task(start_engines(engines, config), name="engines")
+    starting = asyncio.create_task(start, name="start")
     try:
         await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            gc.collect()
-            gc.freeze()  # what lives for ever is not looked at again, so that a call's end may collect in a millisecond
-            if warning := await thinker_warning(engines):
-                tell(f"warning: {warning}")
             tell(f"ready: {url_of(config, listening)}")
             stop_on_signals(server, registry, config.server.drain_s, tell)
         await serving
