@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -427,3 +428,18 @@ async def test_a_client_that_goes_in_the_middle_of_its_body_is_no_fault_of_the_s
         scope | {"headers": headers, "client": ("127.0.0.1", 1), "scheme": "http"}, receive, send
     )
     assert sent[0]["status"] == 499 and scripted.asked == []
+
+
+async def test_sound_in_a_conversation_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch):
+    goes_on = threading.Event()
+
+    def read(text: str) -> bytes:
+        return b"sound" if goes_on.wait(5) else b""
+
+    monkeypatch.setattr("voice_agent.api.chat_messages.from_base64", read)
+    part = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    body = HI | {"messages": [{"role": "user", "content": [part]}]}
+    async with client_of(TextPiece("Hi."), Ended("stop")) as (client, scripted):
+        asyncio.get_running_loop().call_later(0.05, goes_on.set)
+        assert (await client.post(CHAT, json=body)).status_code == 200
+        assert len(scripted.asked) == 1

@@ -105,7 +105,7 @@ class Answers:
                 if not self._parts.thinker.sees:
                     message = f"The model of this server cannot see: take the image at '{param}' out."
                     raise RemoteProtocolError("unsupported_value", message, param)
-                if fault := address_fault(url):
+                if fault := await asyncio.to_thread(address_fault, url):
                     where = f"{param}.image_url.url"
                     raise RemoteProtocolError(
                         "invalid_value", f"Invalid value for '{where}': {fault}.", where
@@ -120,7 +120,7 @@ class Answers:
         """Sound for a Thinker: as it is if it can hear, else in the recognizer's words."""
         if not self._parts.thinker.hears:
             return {"type": "text", "text": await self._parts.transcripts.text_of(samples)}
-        wav = base64.b64encode(encode(samples, "wav", MODEL_RATE_HZ)).decode()
+        wav = await asyncio.to_thread(_wav_in_base64, samples)
         return {"type": "input_audio", "input_audio": {"data": wav, "format": "wav"}}
 
     def _ask(self, request: ChatRequest, rendered: "_Rendered") -> Ask:
@@ -279,6 +279,10 @@ class _SoundFile:
             return self._encoder.push(samples)
         self._kept.append(samples)
         return b""
+
+
+def _wav_in_base64(samples: Samples) -> str:
+    return base64.b64encode(encode(samples, "wav", MODEL_RATE_HZ)).decode()
 
 
 def _speak(reply_id: str, wish: SpeechWish) -> Speak:

@@ -4,9 +4,9 @@ A leaf, pure: base64 is read and the first bytes are compared, no picture is dec
 those of OpenAI's vision guide (PNG, JPEG, WebP, GIF), of which Realtime takes PNG and JPEG.
 """
 
-import binascii
-from base64 import b64decode
 from urllib.parse import urlsplit
+
+from voice_agent.base64_bytes import from_base64
 
 STARTS = {
     "png": b"\x89PNG\r\n\x1a\n",
@@ -26,8 +26,8 @@ def data_uri_fault(url: str, formats: tuple[str, ...]) -> str | None:
     if head != f"data:image/{kind};base64" or kind not in formats:
         return f"it is no data: URI of a picture as {', '.join(formats)} (data:image/png;base64,...)"
     try:
-        start = b64decode(data, validate=True)[:LONGEST_START]
-    except (binascii.Error, ValueError) as error:
+        start = from_base64(data)[:LONGEST_START]
+    except ValueError as error:
         return f"it is not base64: {error}"
     return None if start.startswith(STARTS[kind]) else f"what it holds is no {kind}"
 

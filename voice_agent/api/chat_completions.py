@@ -3,6 +3,8 @@
 It reads the body, hands the request to an Answerer and writes its pieces out; it knows no model and no format.
 """
 
+import asyncio
+import functools
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -14,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from voice_agent.api.bodies import MB, read_json
-from voice_agent.api.chat_messages import chat_request
+from voice_agent.api.chat_messages import chat_request, has_media
 from voice_agent.api.chat_schema import ChatBody
 from voice_agent.api.chat_wire import Chunks, Reply, Whole
 from voice_agent.api.http_errors import error_response
@@ -45,7 +47,8 @@ def create_chat_routes(parts: ChatParts) -> list[BaseRoute]:
         if body.model not in parts.models:
             message = f"The model '{body.model}' does not exist; this server has '{parts.models[0]}'."
             return error_response(404, message, "model_not_found", "model")
-        asked = chat_request(body, spoken.text, parts.voices.named)
+        read = functools.partial(chat_request, body, spoken.text, parts.voices.named)
+        asked = await asyncio.to_thread(read) if has_media(body) else read()
         reply = _reply(body, asked)
         if body.stream:
             return Streamed(_streamed(parts.answerer, asked, reply, spoken), EVENT_STREAM)

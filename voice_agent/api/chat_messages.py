@@ -3,14 +3,13 @@
 Pure: base64 is read, nothing else is done with sound. Every refusal names the parameter by its path.
 """
 
-import base64
-import binascii
 from collections.abc import Callable
 from typing import Any
 
 from voice_agent.api import chat_schema as wire
 from voice_agent.api.chat_schema import ChatBody, ChatMessage, seed_number, voice_name
 from voice_agent.audio import AudioFormat
+from voice_agent.base64_bytes import from_base64
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.requests import ChatRequest, ImagePart, Message, Part, SoundPart, SpeechWish, TextPart
 
@@ -19,6 +18,13 @@ SpokenText = Callable[[str], str | None]  # transcript of an earlier reply by it
 VoiceNamed = Callable[[str, str], str]  # name and param to the voice, or RemoteProtocolError
 
 refused = RemoteProtocolError
+
+
+def has_media(body: ChatBody) -> bool:
+    """Whether a message holds sound or a picture, whose base64 takes longer than an event loop has."""
+    media = wire.AudioPart | wire.ImagePart
+    lists = (message.content for message in body.messages if isinstance(message.content, list))
+    return any(isinstance(part, media) for parts in lists for part in parts)
 
 
 def chat_request(body: ChatBody, spoken_text: SpokenText, voice_named: VoiceNamed) -> ChatRequest:
@@ -146,8 +152,8 @@ def sound_bytes(data: str, param: str) -> bytes:
     if data.startswith("data:"):
         data = data.partition(",")[2]
     try:
-        sound = base64.b64decode(data.strip(), validate=True)
-    except (binascii.Error, ValueError) as error:
+        sound = from_base64(data.strip())
+    except ValueError as error:
         raise refused("invalid_value", f"'{param}' is not base64: {error}.", param) from error
     if not sound:
         raise refused("invalid_value", f"The sound in '{param}' is empty.", param)
