@@ -1,9 +1,11 @@
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 
+from voice_agent.api.parse import LONG_CHARS
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.api.wire_beta import Beta
@@ -184,3 +186,26 @@ async def test_leaving_a_line_leaves_nothing_behind() -> None:
         await stage.tell(*GREETING)
         assert beside.types() == ["session.created"]
     assert asyncio.all_tasks() == before
+
+
+async def test_a_long_frame_is_read_beside_the_loop_and_keeps_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, told = threading.Event(), list[bool]()
+
+    def read(text: str) -> bytes:
+        told.append(goes_on.wait(5))
+        return b""
+
+    monkeypatch.setattr("voice_agent.api.parse.from_base64", read)
+    append = {"type": "input_audio_buffer.append", "event_id": "long", "audio": "A" * LONG_CHARS}
+    async with Stage() as stage:
+        for event in (append, {"type": "no such thing", "event_id": "behind"}):
+            stage.channel.incoming.put_nowait(json.dumps(event))
+        asyncio.get_running_loop().call_later(0.05, goes_on.set)
+        async with asyncio.timeout(10):
+            while len(stage.channel.sent) < 3:  # noqa: ASYNC110 - the channel tells nobody
+                await asyncio.sleep(0.01)
+        assert told == [True]
+        errors = [json.loads(text)["error"]["event_id"] for text in stage.channel.sent[1:]]
+        assert errors == ["long", "behind"]

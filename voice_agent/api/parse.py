@@ -6,6 +6,7 @@ A name that is not known gets the nearest one that is. What an event does is not
 
 import difflib
 import typing
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -13,9 +14,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch
+from voice_agent.base64_bytes import from_base64
 from voice_agent.errors import RemoteProtocolError
 
 MAX_EVENT_CHARS = 256 * 1024
+LONG_CHARS = 64 * 1024  # of a frame that is read on a thread: a millisecond
 MAX_LONG_CHARS = {  # by event type: sound and pictures are long
     "conversation.item.create": 8 * 1024 * 1024,
     "input_audio_buffer.append": 21 * 1024 * 1024,  # 15 MiB in base64
@@ -37,6 +40,29 @@ def read_object(text: str) -> dict[str, Any]:
         raise RemoteProtocolError("invalid_event", "The event must be a JSON object with a 'type'.")
     refuse_odd_numbers(value)
     return cast(dict[str, Any], value)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a client sent, read without its session; `sound` is an append's. Both may be why they cannot be read."""
+
+    value: dict[str, Any] | RemoteProtocolError
+    sound: bytes | ValueError = b""
+
+
+def read_frame(text: str) -> Frame:
+    """Read a frame, on whatever thread; raises nothing."""
+    try:
+        value = read_object(text)
+    except RemoteProtocolError as error:
+        return Frame(error)
+    audio = value.get("audio")
+    if value.get("type") != "input_audio_buffer.append" or not isinstance(audio, str):
+        return Frame(value)
+    try:
+        return Frame(value, from_base64(audio))
+    except ValueError as error:
+        return Frame(value, error)
 
 
 def _refuse_long(text: str) -> None:

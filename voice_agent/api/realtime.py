@@ -6,15 +6,13 @@ out are JSON objects that may share items: whoever sends them later has to write
 in wire_session, wire_turns, wire_reply, wire_items and wire_new_items.
 """
 
-import binascii
 import itertools
-from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from voice_agent.api.parse import parse_event, parse_session, read_object
+from voice_agent.api.parse import Frame, parse_event, parse_session, read_frame
 from voice_agent.api.schema import (
     BufferAppend,
     ClientEvent,
@@ -121,7 +119,6 @@ class RealtimeProtocol:
             "conversation.item.truncate": self._item_truncate,
             "response.create": self._response_create,
             "response.cancel": self._response_cancel,
-            "input_audio_buffer.append": self._append,
             "input_audio_buffer.commit": lambda event: [CommitInput(event.event_id)],
             "input_audio_buffer.clear": lambda event: [ClearInput()],
             "output_audio_buffer.clear": self._output_clear,
@@ -171,15 +168,22 @@ class RealtimeProtocol:
         return self._sent({"type": "session.created", "session": self._session.full()})
 
     def receive(self, text: str, reading: Callable[[Json], Json] | None = None) -> list[SessionCommand]:
+        """As `take`, of a client's text."""
+        return self.take(read_frame(text), reading)
+
+    def take(self, frame: Frame, reading: Callable[[Json], Json] | None = None) -> list[SessionCommand]:
         """Take one client event; an error goes to `events_to_send`, and nothing of that event is applied.
 
         `reading` turns another dialect's event into ours; it may raise RemoteProtocolError.
         """
         event_id: Any = None
         try:
-            value = read_object(text)
-            event_id = value.get("event_id")
-            event = parse_event(reading(value) if reading else value)
+            if isinstance(frame.value, RemoteProtocolError):
+                raise frame.value
+            event_id = frame.value.get("event_id")
+            event = parse_event(reading(frame.value) if reading else frame.value)
+            if isinstance(event, BufferAppend):
+                return self._append(event, frame.sound)
             return self._on_client[event.type](event)
         except RemoteProtocolError as error:
             client_id = event_id if isinstance(event_id, str) else None
@@ -246,15 +250,13 @@ class RealtimeProtocol:
             raise RemoteProtocolError("invalid_value", message, "content_index")
         return [TruncateReply(self._items.session_id(event.item_id), event.audio_end_ms, event.event_id)]
 
-    def _append(self, event: BufferAppend) -> list[SessionCommand]:
+    def _append(self, event: BufferAppend, payload: bytes | ValueError) -> list[SessionCommand]:
         if self._transport.encoder is None:
             message = "Over WebRTC sound comes from the audio track, not from input_audio_buffer.append."
             raise RemoteProtocolError("invalid_event_for_transport", message, "type")
-        try:
-            payload = b64decode(event.audio, validate=True)
-        except (binascii.Error, ValueError) as error:
-            message = f"Invalid value for 'audio': it should be base64 ({error})."
-            raise RemoteProtocolError("invalid_value", message, "audio") from error
+        if isinstance(payload, ValueError):
+            message = f"Invalid value for 'audio': it should be base64 ({payload})."
+            raise RemoteProtocolError("invalid_value", message, "audio")
         if len(payload) > MAX_APPEND_BYTES:
             message = f"'audio' holds {len(payload)} bytes; {MAX_APPEND_BYTES} are the most in one event."
             raise RemoteProtocolError("invalid_value", message, "audio")

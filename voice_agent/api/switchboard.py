@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from voice_agent.api.parse import LONG_CHARS, Frame, read_frame
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.wire_beta import Beta
 from voice_agent.api.wire_items import Json
@@ -65,9 +66,9 @@ class Line:
         """What the client sends."""
         return self._channel.messages()
 
-    def receive(self, text: str, protocol: RealtimeProtocol) -> list[SessionCommand]:
+    def take(self, frame: Frame, protocol: RealtimeProtocol) -> list[SessionCommand]:
         """Take one client event in its own spelling."""
-        return protocol.receive(text, self._dialect.read if self._dialect else None)
+        return protocol.take(frame, self._dialect.read if self._dialect else None)
 
 
 class Switchboard:
@@ -97,7 +98,9 @@ class Switchboard:
         try:
             await line.send(opening)
             async for text in line.messages():
-                commands = line.receive(text, self._protocol)
+                long = len(text) > LONG_CHARS
+                frame = await asyncio.to_thread(read_frame, text) if long else read_frame(text)
+                commands = line.take(frame, self._protocol)
                 await line.send(line.frames(self._protocol.events_to_send()))
                 for command in commands:
                     await self._port.command(command)
