@@ -237,6 +237,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         default=40,
         help="answers of each kind at a level, at least (40 waves at most)",
     )
+    add("--texts", action="store_true", help="bare too with texts that vLLM itself makes tokens of")
     add(
         "--together",
         action="store_true",

@@ -20,6 +20,8 @@ from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineError
 
 TEMPLATE_TOKENS = 9
+# kinds of waves that go straight into vLLM, and how their ids begin
+NOT_OURS = {"bare": "bare", "texts": "bare-texts"}
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ class Bench:
 
     async def level(self, sessions: int) -> dict[str, Any]:
         """Both kinds of waves at one number of sessions; the first of each is not counted."""
-        kinds = {kind: list[Wave]() for kind in ("bare", "ours", *(["hidden"] if self._hidden else []))}
+        more = [*(["texts"] if self._arguments.texts else []), *(["hidden"] if self._hidden else [])]
+        kinds = {kind: list[Wave]() for kind in ("bare", "ours", *more)}
         for number in range(self._waves(sessions) + 1):
             order = list(kinds) if number % 2 else list(reversed(kinds))
             for kind in order:
-                measured = await (self._bare(sessions) if kind == "bare" else self._ours(sessions, kind))
+                measured = await (self._bare if kind in NOT_OURS else self._ours)(sessions, kind)
                 if number:
                     kinds[kind].append(measured)
         found = {kind: summed_up(waves) for kind, waves in kinds.items()}
@@ -108,10 +111,12 @@ class Bench:
         tokens = self._arguments.answer_tokens
         return Think(request_id, self._engine.next_epoch(), messages, max_output_tokens=tokens, hidden=hidden)
 
-    async def _bare(self, sessions: int) -> Wave:
-        request, found = self._think(f"bare-{self._seed}", self._prompts(sessions)), ""
+    async def _bare(self, sessions: int, kind: str) -> Wave:
+        request, found = self._think(f"{NOT_OURS[kind]}-{self._seed}", self._prompts(sessions)), ""
         async with self._engine.submit(request) as results:
             async for result in results:
+                if isinstance(result, Failed):
+                    raise EngineError(result.message)
                 found += result.text if isinstance(result, TextDelta) else ""
         return Wave(**json.loads(found))
 

@@ -167,6 +167,14 @@ def prompt(tokens: list[int], media: dict[str, list[Any]]) -> dict[str, Any]:
     return {"type": "token", "prompt_token_ids": tokens}
 
 
+async def rendered(engine: Any, text: str) -> Any:
+    """A text as vLLM itself, left to encode it, hands it to `generate`: for measuring what that takes."""
+    from vllm.renderers.inputs.preprocess import parse_model_prompt
+
+    (found,) = await engine.renderer.render_cmpl_async([parse_model_prompt(engine.model_config, text)])
+    return found
+
+
 def sampling(
     request: Think, *, schema: dict[str, Any] | None, ignore_eos: bool, rows: ReplyRows | None
 ) -> Any:
