@@ -109,7 +109,7 @@ class ThinkerConfig:
         "Base URL of an OpenAI-compatible server (http://host:port/v1); sets family to remote.", ""
     )
     api_key: str = setting("Key for url.", "")
-    threads: int = setting("CPU threads; 0 takes every core.", 0)
+    threads: int = setting("CPU threads that read the prompt; half of them write. 0 takes every core.", 0)
     context_tokens: int = setting("Longest context; older turns are cut whole.", 4096)
     max_output_tokens: int = setting("Longest answer.", 512)
     temperature: float = setting("0 is greedy.", 0.0)

@@ -233,8 +233,11 @@ def _parameters(model: Path, options: ThinkerOptions, address: str, key: str) ->
     parameters.n_ctx = options.context_tokens
     parameters.n_parallel = 1
     parameters.n_gpu_layers = int(options.extra.get("gpu_layers", 0))
+    # words come one by one on half the cores, while a voice speaks on another; its threads wait for each other after
+    # every operation, so one that has to share its core costs more than it brings
+    parameters.cpuparams.n_threads = max(1, options.threads // 2)
+    parameters.cpuparams_batch.n_threads = options.threads
     for pool in (parameters.cpuparams, parameters.cpuparams_batch):
-        pool.n_threads = options.threads
         pool.poll = int(options.extra.get("poll", 50))
     # context and layers are given: half of a load's time went to measuring them
     parameters.fit_params = False
