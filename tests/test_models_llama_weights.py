@@ -154,11 +154,14 @@ def _whole_head() -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + entry + info
 
 
-def test_a_cut_model_is_left_to_llama_to_refuse(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [200, -40])  # in the head; in the last tensor, which would be rounded
+def test_a_cut_model_is_left_to_llama_to_refuse(
+    tmp_path: Path, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
     model = gguf_file(tmp_path / "m.gguf", MIXED)
-    content = model.read_bytes()
-    model.write_bytes(content[:200])
+    model.write_bytes(model.read_bytes()[:kept])
     assert faster(model) == model
+    assert "cut short" in caplog.text
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------

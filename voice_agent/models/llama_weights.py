@@ -144,6 +144,8 @@ def _new(tensor: Tensor, content: memoryview, head: Gguf) -> NewTensor:
     if not _is_slow(tensor, head):
         return NewTensor(tensor, tensor.type_number, tensor.size, (bytes_now for _ in range(1)))
     blocks = tensor.lengths[0] * tensor.lengths[1] // BLOCK
+    if tensor.size < blocks * _UNPACK[tensor.type_number][0]:
+        raise WeightsError(f"the GGUF file is cut short: {tensor.name} is not whole")
     return NewTensor(tensor, IQ4_NL, blocks * IQ4_NL_BYTES, _rounded(tensor, bytes_now, blocks))
 
 
