@@ -4,12 +4,13 @@ Answers of one wave resemble each other (they share its steps), so a round is dr
 Knows nothing of what was measured.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+
+from voice_agent.bench.statistics import nearest_rank
 
 DRAWS = 1000
 LOW, HIGH = 2.5, 97.5
@@ -40,9 +41,8 @@ def between(
     if not pairs:
         raise ValueError("no rounds, no difference")
     chance = np.random.default_rng(0)
-    drawn = sorted(
+    drawn = [
         reading([pairs[n][0] for n in picked]) - reading([pairs[n][1] for n in picked])
         for picked in chance.integers(0, len(pairs), (DRAWS, len(pairs))).tolist()
-    )
-    low, high = (drawn[max(1, math.ceil(percent / 100 * DRAWS)) - 1] for percent in (LOW, HIGH))
-    return Between(reading(ours) - reading(theirs), low, high)
+    ]
+    return Between(reading(ours) - reading(theirs), nearest_rank(drawn, LOW), nearest_rank(drawn, HIGH))

@@ -25,6 +25,7 @@ import xllamacpp
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
+from voice_agent.models.gguf_file import MAGIC
 from voice_agent.models.llama_weights import faster
 from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
@@ -52,7 +53,7 @@ def find_model(folder: Path) -> Path:
     if not found or (len(found) > 1 and len(parts) != len(found)):
         raise WeightsError(f"{folder} holds {len(found)} .gguf files, one model is needed")
     with found[0].open("rb") as file:
-        if file.read(4) != b"GGUF":
+        if file.read(len(MAGIC)) != MAGIC:
             raise WeightsError(f"{found[0].name} is not a GGUF file")
     return found[0]
 

@@ -29,14 +29,8 @@ VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 
 QUOTIENTS = (-118.0, -127.0, -136.0)  # a block's largest weight may reach so far; more tries gain nothing
 WORTH_IT = 0.2  # share of the file's bytes from which it is worth a second file
 IQ4_NL, IQ4_NL_BYTES = 20, 18  # ggml's number of the type; bytes of a block
-_FOUR_BIT_FILES = {
-    2,
-    3,
-    14,
-    15,
-    25,
-    30,
-}  # Q4_0, Q4_1, Q4_K_S, Q4_K_M, IQ4_NL, IQ4_XS as llama.cpp numbers files
+# Q4_0, Q4_1, Q4_K_S, Q4_K_M, IQ4_NL, IQ4_XS as llama.cpp numbers files
+_FOUR_BIT_FILES = {2, 3, 14, 15, 25, 30}
 
 Floats = NDArray[np.float32]  # [blocks, 32]
 Bytes = NDArray[np.uint8]  # [blocks, bytes of one]
@@ -142,7 +136,7 @@ def _is_slow(tensor: Tensor, head: Gguf) -> bool:
 def _new(tensor: Tensor, content: memoryview, head: Gguf) -> NewTensor:
     bytes_now = content[tensor.start : tensor.start + tensor.size]
     if not _is_slow(tensor, head):
-        return NewTensor(tensor, tensor.type_number, tensor.size, (bytes_now for _ in range(1)))
+        return NewTensor(tensor, tensor.type_number, tensor.size, [bytes_now])
     blocks = tensor.lengths[0] * tensor.lengths[1] // BLOCK
     if tensor.size < blocks * _UNPACK[tensor.type_number][0]:
         raise WeightsError(f"the GGUF file is cut short: {tensor.name} is not whole")

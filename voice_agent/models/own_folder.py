@@ -7,8 +7,8 @@ from pathlib import Path
 
 from voice_agent.errors import WeightsError
 from voice_agent.models.catalog import Role
+from voice_agent.models.gguf_file import MAGIC
 
-GGUF_MAGIC = b"GGUF"
 GGUF_HEADER_BYTES = 24  # magic, version, tensor count, metadata count
 ONNX_FIELDS = {7, 8}  # graph and opset_import of ModelProto (onnx.proto3); written in this order, late
 FIELD_HEAD_BYTES = 20  # a tag and a length are at most ten bytes each
@@ -105,7 +105,7 @@ def _check_header(file: Path, role: Role) -> None:
     _check_not_empty(file, role)
     with file.open("rb") as opened:
         header = opened.read(GGUF_HEADER_BYTES)
-    if file.suffix == ".gguf" and (header[:4] != GGUF_MAGIC or len(header) < GGUF_HEADER_BYTES):
+    if file.suffix == ".gguf" and (header[: len(MAGIC)] != MAGIC or len(header) < GGUF_HEADER_BYTES):
         raise WeightsError(f"{role} model: {file} is not a GGUF file, or is cut short")
     if file.suffix == ".onnx":
         _check_onnx(file, role)
