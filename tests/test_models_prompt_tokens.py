@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tokenizers import Tokenizer
@@ -34,6 +34,22 @@ class Watched:
         return self.tokenizer.encode_batch_fast(texts, **how)
 
 
+class Told:
+    """Writes down what is told of a wave."""
+
+    def __init__(self) -> None:
+        self.events: list[str | int] = []
+
+    def expect(self) -> None:
+        self.events.append("expect")
+
+    def given(self, tokens: int) -> None:
+        self.events.append(tokens)
+
+    def begin(self) -> None:
+        self.events.append("begin")
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder: Path = tmp_path_factory.mktemp("tokenizer")
@@ -51,16 +67,16 @@ def texts(count: int) -> list[str]:
 
 
 async def test_a_wave_is_encoded_together_beside_the_loop_and_exactly(watched: Watched) -> None:
-    asked, tokens = texts(20), PromptTokens(watched)
+    asked, tokens = texts(20), PromptTokens(watched, Told())
     found = await asyncio.gather(*(tokens.of(text) for text in asked))
     assert found == [watched.tokenizer.encode(text, add_special_tokens=False).ids for text in asked]
-    assert watched.alone == asked[:1]
-    assert watched.batches == [asked[1:]]
+    assert watched.alone == []
+    assert watched.batches == [asked]
     assert threading.get_ident() not in watched.threads
 
 
 async def test_one_after_the_other_needs_no_thread(watched: Watched) -> None:
-    tokens = PromptTokens(watched)
+    tokens = PromptTokens(watched, Told())
     for text in texts(3):
         await tokens.of(text)
         await asyncio.sleep(0)
@@ -70,12 +86,12 @@ async def test_one_after_the_other_needs_no_thread(watched: Watched) -> None:
 
 async def test_a_long_one_does_not_hold_up_the_loop(watched: Watched) -> None:
     long = "a " * SHORT_CHARS
-    await PromptTokens(watched).of(long)
+    await PromptTokens(watched, Told()).of(long)
     assert watched.batches == [[long]]
 
 
 async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
-    tokens, done = PromptTokens(watched), list[int]()
+    tokens, done = PromptTokens(watched, Told()), list[int]()
 
     async def one(number: int, text: str) -> None:
         await tokens.of(text)
@@ -90,9 +106,38 @@ async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
     assert done == sorted(done)
 
 
+async def test_a_wave_is_told_of_from_its_begin_to_its_last_tokens(watched: Watched) -> None:
+    told, asked = Told(), texts(AT_ONCE + 2)
+    tokens = PromptTokens(watched, told)
+    found = await asyncio.gather(*(tokens.of(text) for text in asked))
+    lengths = [len(each) for each in found]
+    assert told.events == ["expect", sum(lengths[:AT_ONCE]), sum(lengths[AT_ONCE:]), "begin"]
+
+
+async def test_nothing_is_told_of_one_alone(watched: Watched) -> None:
+    told = Told()
+    await PromptTokens(watched, told).of("Hello.")
+    assert told.events == []
+
+
+async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watched) -> None:
+    told = Told()
+    watched.go.clear()
+    tokens = PromptTokens(watched, told)
+    earlier = [asyncio.create_task(tokens.of(text)) for text in texts(2)]
+    await asyncio.sleep(0.01)
+    later = [asyncio.create_task(tokens.of(text)) for text in texts(3)]
+    await asyncio.sleep(0.01)
+    watched.go.set()
+    await asyncio.gather(*earlier, *later)
+    assert told.events[:2] == ["expect", "expect"]
+    assert told.events.count("begin") == 1
+    assert told.events[-1] == "begin"
+
+
 async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
     watched.go.clear()
-    tokens = PromptTokens(watched)
+    tokens = PromptTokens(watched, Told())
     tasks = [asyncio.create_task(tokens.of(text)) for text in texts(4)]
     await asyncio.sleep(0.01)
     tasks[2].cancel()
@@ -102,14 +147,11 @@ async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
     assert all(isinstance(found[number], list) for number in (0, 1, 3))
 
 
-async def test_a_tokenizers_error_reaches_all_who_wait(watched: Watched) -> None:
-    wrong: Any = 7
-    tokens = PromptTokens(watched)
-    found = await asyncio.gather(
-        tokens.of("a"), tokens.of("b"), *(tokens.of(each) for each in ["c"]), return_exceptions=True
-    )
-    assert all(isinstance(each, list) for each in found)
-    watched.tokenizer = wrong
-    await asyncio.sleep(0)
-    failed = await asyncio.gather(*(tokens.of(text) for text in texts(3)), return_exceptions=True)
-    assert all(isinstance(each, AttributeError) for each in failed)
+async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(watched: Watched) -> None:
+    told, tokens_of_nothing = Told(), object()
+    tokens = PromptTokens(watched, told)
+    watched.tokenizer = cast(Any, tokens_of_nothing)
+    for count in (3, 1):
+        failed = await asyncio.gather(*(tokens.of(text) for text in texts(count)), return_exceptions=True)
+        assert all(isinstance(each, AttributeError) for each in failed)
+    assert told.events == ["expect", 0, "begin"]

@@ -26,6 +26,7 @@ from voice_agent.models import vllm_versions
 from voice_agent.models.chat_prompt import ChatPrompt
 from voice_agent.models.prompt_tokens import PromptTokens
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
+from voice_agent.models.vllm_first_step import FirstStep
 from voice_agent.models.vllm_rows import HiddenRows, ReplyRows
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ class VllmThinker:
         self._refusals = vllm_versions.refusals()
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
-        self._tokens = PromptTokens(self.prompt.fast) if self.prompt.fast is not None else None
+        self._answering = 0  # requests that vLLM has
+        first_step = FirstStep(vllm_versions.scheduling(engine), lambda: self._answering > 0)
+        self._tokens = PromptTokens(self.prompt.fast, first_step) if self.prompt.fast is not None else None
         # no key of an engine that died comes again: rows of its last replies may still be about
         self._keys = itertools.count(secrets.randbits(32) << 24) if rows else None
 
@@ -152,6 +155,7 @@ class VllmThinker:
             rows=rows,
         )
         unique_id = f"{request.request_id}/{request.epoch}"  # two attempts may overlap for a moment
+        self._answering += 1
         try:
             async with aclosing(self.engine.generate(prompt, params, unique_id)) as outputs:
                 async for output in outputs:
@@ -162,6 +166,8 @@ class VllmThinker:
             raise EngineError(f"vLLM refuses the request: {error}", code=code) from error
         except self._dead_error as error:
             raise EngineDied(self._core.how_it_ended(), retryable=True) from error
+        finally:
+            self._answering -= 1
         return answer.end()
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from voice_agent.engine.host_memory import how_killed, oom_kills
 from voice_agent.engine.messages import Think
 from voice_agent.errors import ConfigError, EngineStartFailed, WeightsError
+from voice_agent.models.vllm_first_step import Scheduling
 from voice_agent.models.vllm_last_words import LastWords
 from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, ReplyRows
 
@@ -143,6 +144,21 @@ def refusals() -> tuple[type[Exception], ...]:
 
     own = getattr(exceptions, "VLLMClientError", None)
     return (ValueError, own) if own else (ValueError,)
+
+
+def scheduling(engine: Any) -> Scheduling:
+    """What holds and lets go the steps of an AsyncLLM; of one that runs several copies of its model neither does."""
+    core, config = engine.engine_core, engine.vllm_config
+
+    async def hold() -> None:
+        if config.parallel_config.data_parallel_size == 1:  # several have to agree first
+            await core.pause_scheduler_async(mode="keep", clear_cache=False)
+
+    async def release() -> None:
+        if config.parallel_config.data_parallel_size == 1:
+            await core.resume_scheduler_async()
+
+    return Scheduling(config.scheduler_config.max_num_batched_tokens, hold, release, engine_dead_error())
 
 
 def tokenizer_of(engine: Any) -> Any:
