@@ -2,6 +2,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -188,8 +189,27 @@ async def test_leaving_a_line_leaves_nothing_behind() -> None:
     assert asyncio.all_tasks() == before
 
 
+PART = {"type": "input_audio", "audio": "A" * LONG_CHARS}
+LONG = {
+    "an append": {"type": "input_audio_buffer.append", "audio": "A" * LONG_CHARS},
+    "an item's sound": {
+        "type": "conversation.item.create",
+        "item": {"type": "message", "role": "user", "content": [PART]},
+    },
+    "an item's picture": {
+        "type": "conversation.item.create",
+        "item": {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": "data:image/png;base64," + "A" * LONG_CHARS}],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("long", LONG.values(), ids=LONG)
 async def test_a_long_frame_is_read_beside_the_loop_and_keeps_its_place(
-    monkeypatch: pytest.MonkeyPatch,
+    long: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, told = threading.Event(), list[bool]()
 
@@ -197,10 +217,10 @@ async def test_a_long_frame_is_read_beside_the_loop_and_keeps_its_place(
         told.append(goes_on.wait(5))
         return b""
 
-    monkeypatch.setattr("voice_agent.api.parse.from_base64", read)
-    append = {"type": "input_audio_buffer.append", "event_id": "long", "audio": "A" * LONG_CHARS}
+    monkeypatch.setattr("voice_agent.api.decoded.from_base64", read)
+    monkeypatch.setattr("voice_agent.pictures.from_base64", read)
     async with Stage() as stage:
-        for event in (append, {"type": "no such thing", "event_id": "behind"}):
+        for event in (long | {"event_id": "long"}, {"type": "no such thing", "event_id": "behind"}):
             stage.channel.incoming.put_nowait(json.dumps(event))
         asyncio.get_running_loop().call_later(0.05, goes_on.set)
         async with asyncio.timeout(10):

@@ -6,15 +6,15 @@ A name that is not known gets the nearest one that is. What an event does is not
 
 import difflib
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
+from voice_agent.api.decoded import Decoded, decoded
 from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch
-from voice_agent.base64_bytes import from_base64
 from voice_agent.errors import RemoteProtocolError
 
 MAX_EVENT_CHARS = 256 * 1024
@@ -44,10 +44,10 @@ def read_object(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a client sent, read without its session; `sound` is an append's. Both may be why they cannot be read."""
+    """What a client sent, read without its session, or why it cannot be; `decoded` is its base64."""
 
     value: dict[str, Any] | RemoteProtocolError
-    sound: bytes | ValueError = b""
+    decoded: Decoded = field(default_factory=dict[str, bytes | ValueError])
 
 
 def read_frame(text: str) -> Frame:
@@ -56,13 +56,7 @@ def read_frame(text: str) -> Frame:
         value = read_object(text)
     except RemoteProtocolError as error:
         return Frame(error)
-    audio = value.get("audio")
-    if value.get("type") != "input_audio_buffer.append" or not isinstance(audio, str):
-        return Frame(value)
-    try:
-        return Frame(value, from_base64(audio))
-    except ValueError as error:
-        return Frame(value, error)
+    return Frame(value, decoded(value))
 
 
 def _refuse_long(text: str) -> None:
@@ -154,9 +148,9 @@ def _path(location: tuple[int | str, ...], value: Any) -> list[int | str]:
 def dotted_names(model: type[BaseModel]) -> tuple[str, ...]:
     """Every parameter below a model, as clients write it."""
     names: list[str] = []
-    for name, field in model.model_fields.items():
+    for name, found in model.model_fields.items():
         names.append(name)
-        for inner in _models_in(field.annotation):
+        for inner in _models_in(found.annotation):
             names += [f"{name}.{rest}" for rest in dotted_names(inner)]
     return tuple(names)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from voice_agent.api.decoded import Decoded
 from voice_agent.api.parse import Frame, parse_event, parse_session, read_frame
 from voice_agent.api.schema import (
     BufferAppend,
@@ -113,7 +114,6 @@ class RealtimeProtocol:
         self._numbers = itertools.count(1)
         self._on_client: dict[str, Callable[[Any], list[SessionCommand]]] = {
             "session.update": self._session_update,
-            "conversation.item.create": self._item_create,
             "conversation.item.retrieve": self._item_retrieve,
             "conversation.item.delete": self._item_delete,
             "conversation.item.truncate": self._item_truncate,
@@ -182,9 +182,13 @@ class RealtimeProtocol:
                 raise frame.value
             event_id = frame.value.get("event_id")
             event = parse_event(reading(frame.value) if reading else frame.value)
-            if isinstance(event, BufferAppend):
-                return self._append(event, frame.sound)
-            return self._on_client[event.type](event)
+            match event:
+                case BufferAppend():
+                    return self._append(event, frame.decoded["audio"])
+                case ItemCreate():
+                    return self._item_create(event, frame.decoded)
+                case _:
+                    return self._on_client[event.type](event)
         except RemoteProtocolError as error:
             client_id = event_id if isinstance(event_id, str) else None
             self._outbox.append(self._sent(_error(error.code, str(error), error.param, client_id)))
@@ -205,7 +209,7 @@ class RealtimeProtocol:
         """Also without changes: the session answers with SettingsChanged, which becomes session.updated."""
         return [UpdateSettings(self._session.update(event.session))]
 
-    def _item_create(self, event: ItemCreate) -> list[SessionCommand]:
+    def _item_create(self, event: ItemCreate, decoded: Decoded) -> list[SessionCommand]:
         if event.item.type == "item_reference":
             message = "References go into the input of a response, not into the conversation."
             raise RemoteProtocolError("invalid_value", message, "item.type")
@@ -222,7 +226,9 @@ class RealtimeProtocol:
             raise RemoteProtocolError(
                 "rate_limit_exceeded", "Too many items at once; wait for them to be added."
             )
-        command, item = command_for(item_id, event.item, event.event_id, self._taken)
+        command, item = command_for(
+            item_id, event.item, event.event_id, replace(self._taken, decoded=decoded)
+        )
         self._pending[item_id] = (item, after)
         session_after = None if after is None else self._items.session_id(after)
         return [replace(command, after=session_after)]

@@ -3,17 +3,15 @@
 Used for conversation.item.create and for the `input` of response.create. Every refusal names the part it is about.
 """
 
-import binascii
-from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
+from voice_agent.api.decoded import Decoded, decoded_picture, decoded_sound
 from voice_agent.api.schema import NewItem, Part
 from voice_agent.api.wire_items import Json, call_item, message_item, result_item
 from voice_agent.errors import RemoteProtocolError
 from voice_agent.events import AddSpoken, AddText, AddToolCall, AddToolResult, Encoding, Sound
 from voice_agent.events import NewItem as NewItemCommand
-from voice_agent.pictures import REALTIME, data_uri_fault
 
 PARTS = {
     "user": {"input_text": "text", "text": "text", "input_audio": "transcript", "input_image": "image_url"},
@@ -26,10 +24,11 @@ MAX_ECHOED_CHARS = 64 * 1024  # of an image: a frame may not be larger than clie
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a session takes in items: images or none, and sound in its input's format."""
+    """What a session takes in items: images or none, sound in its input's format; what was decoded before."""
 
     sees: bool = False
     encoding: Encoding = "audio/pcm"
+    decoded: Decoded = field(default_factory=dict[str, bytes | ValueError])
 
 
 def command_for(
@@ -62,12 +61,12 @@ def _message(
     for n, part in enumerate(item.content):
         param = f"{root}.content[{n}]"
         if part.type == "input_audio" and item.role == "user" and part.transcript is None:
-            parts.append(Sound(_sound(part, taken.encoding, param), taken.encoding, n))
+            parts.append(Sound(_sound(part, taken, param), taken.encoding, n))
             shown.append({"type": "input_audio", "transcript": None})
             continue
         value = _value(part, item.role, param)
         if part.type == "input_image":
-            images.append(_image(value, param, sees=taken.sees))
+            images.append(_image(value, param, taken))
             shown.append(_shown_image(part, value))
         else:
             parts.append(value)
@@ -85,19 +84,19 @@ def _command(
     return AddText(item_id, item.role, "\n".join(texts), event_id, images=images)
 
 
-def _sound(part: Part, encoding: Encoding, param: str) -> bytes:
+def _sound(part: Part, taken: Taken, param: str) -> bytes:
     """A part's sound; raises RemoteProtocolError."""
     if not part.audio:
         message = (
             f"A sound needs '{param}.audio' (base64, in the session's input format) or its 'transcript'."
         )
         raise RemoteProtocolError("missing_required_parameter", message, f"{param}.audio")
-    try:
-        payload = b64decode(part.audio, validate=True)
-    except (binascii.Error, ValueError) as error:
-        message = f"Invalid value for '{param}.audio': it should be base64 ({error})."
-        raise RemoteProtocolError("invalid_value", message, f"{param}.audio") from error
-    if len(payload) < SHORTEST_BYTES[encoding]:
+    read = taken.decoded.get(f"{param}.audio")
+    payload = decoded_sound(part.audio) if read is None else read
+    if isinstance(payload, ValueError):
+        message = f"Invalid value for '{param}.audio': it should be base64 ({payload})."
+        raise RemoteProtocolError("invalid_value", message, f"{param}.audio")
+    if len(payload) < SHORTEST_BYTES[taken.encoding]:
         message = f"The sound in '{param}.audio' is shorter than 10 ms."
         raise RemoteProtocolError("invalid_value", message, f"{param}.audio")
     return payload
@@ -116,12 +115,14 @@ def _value(part: Part, role: str, param: str) -> str:
     _missing(f"{param}.{kinds[part.type]}")
 
 
-def _image(url: str, param: str, *, sees: bool) -> str:
+def _image(url: str, param: str, taken: Taken) -> str:
     """A data URI that holds what it says; raises RemoteProtocolError."""
-    if not sees:
+    if not taken.sees:
         message = "The model of this server cannot see: leave out parts of type 'input_image'."
         raise RemoteProtocolError("unsupported_value", message, f"{param}.type")
-    if fault := data_uri_fault(url, REALTIME):
+    read = taken.decoded.get(f"{param}.image_url")
+    fault = decoded_picture(url) if read is None else read
+    if isinstance(fault, ValueError):
         message = f"Invalid value for '{param}.image_url': {fault}."
         raise RemoteProtocolError("invalid_value", message, f"{param}.image_url")
     return url
