@@ -28,7 +28,7 @@ from tests.engine_rig import (
 from voice_agent.clock import NS_PER_S, MonotonicClock
 from voice_agent.engine.messages import Speak
 from voice_agent.engine.restarts import FIRST_DELAY_S, LONGEST_DELAY_S, RESTARTS, WINDOW_S, RestartBudget
-from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.engine.supervisor import ENDING_S, RECOVER_S, EngineProcess
 from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
 pytestmark = pytest.mark.process
@@ -86,6 +86,31 @@ async def test_killed_in_mid_reply_raises_engine_died_within_a_second_and_a_rest
         async with engine.submit(Speak("again", epoch + 9, "low")) as stream:
             stream.push(clause("again", epoch + 9, "one"))
             await anext(aiter(stream))
+
+
+async def test_a_second_attempt_on_an_engine_that_stays_away_has_ended_a_second_after_the_kill(
+    tmp_path: Path,
+) -> None:
+    away = tmp_path / "away"
+    late = f"import pathlib, runpy, time; time.sleep(60 * pathlib.Path({str(away)!r}).exists())"
+    command = (sys.executable, "-c", f"{late}; runpy.run_path({CHILD[-1]!r}, run_name='__main__')")
+    engine = EngineProcess("thinker", thinker_spec(), MonotonicClock(), command=command)
+    await engine.start()
+    away.touch()
+    try:
+        async with engine.submit(think(engine, "r", "forever")) as stream:
+            await anext(aiter(stream))
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            killed_s = time.monotonic()
+            with pytest.raises(EngineDied):
+                await results(stream)
+        with pytest.raises(EngineDied, match="not up"):
+            await answer(engine, think(engine, "r", "say back"))
+        assert time.monotonic() - killed_s < 1.0
+        assert ENDING_S + RECOVER_S < 1.0  # were it to take its whole time to tell why it ended
+    finally:
+        await engine.close()
 
 
 async def test_a_process_that_gives_no_sign_of_life_is_replaced() -> None:

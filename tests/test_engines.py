@@ -32,6 +32,15 @@ def test_a_thinker_on_vllm_is_a_hugging_face_name_and_may_start_slowly(tmp_path:
     assert "Qwen/Qwen3-8B" not in model_names(config)
 
 
+def test_engines_keep_what_they_make_of_weights_in_the_configured_cache(tmp_path: Path) -> None:
+    scripted = {"family": "scripted", "model": ""}
+    flags = {name: scripted for name in ("recognizer", "thinker", "talker")}
+    config = load_config(environment={}, flags={**flags, "models": {"cache": str(tmp_path)}})  # type: ignore[dict-item]
+    store = store_of(config)
+    for spec in (thinker_spec(config, store), speech_spec(config, store)):
+        assert spec.env["VOICE_AGENT_CACHE"] == str(tmp_path)
+
+
 def test_a_thinker_on_vllm_may_be_a_folder_with_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

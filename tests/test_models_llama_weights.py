@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.model_weights import weights
+from voice_agent.engine.runtime import ThinkerOptions
 from voice_agent.errors import WeightsError
 from voice_agent.models import llama
 from voice_agent.models.gguf_file import map_file, read_head
@@ -162,6 +163,20 @@ def test_a_cut_model_is_left_to_llama_to_refuse(
     model.write_bytes(model.read_bytes()[:kept])
     assert faster(model) == model
     assert "cut short" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (12, r"m\.gguf cannot be loaded: .*head.*fetch the file again"),
+        (-40, r"m\.gguf cannot be loaded: llama\.cpp refuses it .*lines above.*cut short"),
+    ],
+)
+def test_a_file_that_was_cut_short_is_refused_with_what_to_do(tmp_path: Path, kept: int, says: str) -> None:
+    whole = gguf_file(tmp_path / "m.gguf", MIXED).read_bytes()
+    (tmp_path / "m.gguf").write_bytes(whole[:kept])
+    with pytest.raises(WeightsError, match=says):
+        llama.load(tmp_path, ThinkerOptions("llama", ""))
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------

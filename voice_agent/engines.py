@@ -191,7 +191,7 @@ def thinker_spec(config: Config, store: Store) -> EngineSpec:
         warm_up_text=config.session.instructions,
         nice=0 if thinker.family == "vllm" else THINKER_NICE,
         has_children=thinker.family == "vllm",
-        env={"OMP_NUM_THREADS": str(recognizer.threads), "OPENBLAS_NUM_THREADS": "1"},
+        env=_environment(recognizer.threads, store),
         limits=EngineLimits(start_s=VLLM_START_S) if thinker.family == "vllm" else EngineLimits(),
     )
 
@@ -217,6 +217,15 @@ def _talker_folder(config: Config, store: Store) -> str:
     return folder_of(store, talker.model, "talker")
 
 
+def _environment(threads: int, store: Store) -> dict[str, str]:
+    """How many threads a library takes, and where a model keeps what it makes of weights in a folder of others."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",
+        "VOICE_AGENT_CACHE": str(store.folder.absolute()),
+    }
+
+
 def speech_spec(config: Config, store: Store) -> EngineSpec:
     """The process of Talker and VoiceBox."""
     talker = config.talker
@@ -230,7 +239,7 @@ def speech_spec(config: Config, store: Store) -> EngineSpec:
             talker.options | ({"clones": talker.clones} if talker.clones else {}),
         ),
         warm_up_text="Hello, how can I help you today?",
-        env={"OMP_NUM_THREADS": str(talker.threads), "OPENBLAS_NUM_THREADS": "1"},
+        env=_environment(talker.threads, store),
         limits=EngineLimits(start_s=GRAPHS_START_S) if talker.family == "qwen3-tts" else EngineLimits(),
     )
 

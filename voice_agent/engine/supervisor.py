@@ -37,13 +37,11 @@ from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
 logger = logging.getLogger(__name__)
 
+# a reply on an engine that died has ended within 1 s, its second attempt included: it waits for both of these
 ENDING_S = 0.3  # how long requests in flight wait to be told why their process ended
+RECOVER_S = 0.6  # how long a request waits for an engine that is on its way up
 
 EngineState = Literal["stopped", "starting", "ready", "backoff", "crash_loop", "closed"]
-
-RECOVER_S = (
-    0.8  # a request waits so long for an engine that is on its way up: a reply must have ended within 1 s
-)
 
 
 class EngineProcess:

@@ -25,7 +25,7 @@ import xllamacpp
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
-from voice_agent.models.gguf_file import MAGIC
+from voice_agent.models.gguf_file import MAGIC, map_file, read_head
 from voice_agent.models.llama_weights import faster
 from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
@@ -58,6 +58,18 @@ def find_model(folder: Path) -> Path:
     return found[0]
 
 
+def _why(model: Path, error: Exception) -> str:
+    """llama.cpp tells its reason on standard error alone; a broken head can be told here."""
+    try:
+        read_head(map_file(model))
+    except WeightsError as broken:
+        return f"{broken}; fetch the file again"
+    return (
+        f"llama.cpp refuses it ({error}) and says why in the lines above; most often a file was cut short on its way "
+        "(fetch it again) or is of a kind that this release does not know"
+    )
+
+
 class Llama:
     """One model with one conversation in its cache; call `stream` from one thread."""
 
@@ -71,7 +83,7 @@ class Llama:
             self._server = _llama.Server(_parameters(model, options, address, key))
         except (RuntimeError, ValueError) as error:
             self._close()
-            raise WeightsError(f"{model.name} cannot be loaded: {error}") from error
+            raise WeightsError(f"{model.name} cannot be loaded: {_why(model, error)}") from error
         self._address = address
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         if instructions := options.extra.get("instructions"):
