@@ -224,3 +224,10 @@ def test_zeros_stay_zeros() -> None:
 def test_the_default_model_is_worth_it() -> None:
     model = llama.find_model(weights("qwen2.5-coder-0.5b"))
     assert gains(model.name, read_head(map_file(model)))
+
+
+def test_a_model_cut_behind_its_head_is_refused_as_cut(tmp_path: Path) -> None:
+    whole = gguf_file(tmp_path / "m.gguf", MIXED).read_bytes()
+    for tensor in read_head(memoryview(whole)).tensors:
+        with pytest.raises(WeightsError, match="cut short"):
+            read_head(memoryview(whole[: tensor.start]))

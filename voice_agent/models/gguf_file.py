@@ -130,14 +130,17 @@ class _Head:
             number, offset = self._take("<IQ")
             found.append((name, lengths, number, offset))
         data = _aligned(self._position, alignment)
-        ends = sorted([*(offset for *_, offset in found), len(self._content) - data])
+        size = len(self._content) - data
+        if any(offset >= size for *_, offset in found):
+            raise WeightsError("the GGUF file is cut short: a tensor lies behind its end")
+        ends = sorted([*(offset for *_, offset in found), size])
         after = {offset: ends[ends.index(offset) + 1] for *_, offset in found}
         tensors = [
             Tensor(name, lengths, number, data + offset, after[offset] - offset)
             for name, lengths, number, offset in found
         ]
         if any(tensor.size <= 0 for tensor in tensors):
-            raise WeightsError("the GGUF file is cut short: a tensor lies behind its end")
+            raise WeightsError("not a GGUF file: two tensors lie at one place")
         return tuple(tensors)
 
 
