@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -196,6 +197,19 @@ async def test_a_start_that_crashes_shows_the_last_lines() -> None:
     )
     with pytest.raises(EngineStartFailed, match=r"(?s)exited with code 9.*a library's last words"):
         await engine.start()
+
+
+async def test_a_start_without_descriptors_left_is_a_failed_start() -> None:
+    engine = process_engine(speech_spec(), "talker")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (3, hard)
+    )  # the three every process has are open: no new one fits
+    try:
+        with pytest.raises(EngineStartFailed, match="Too many open files"):
+            await engine.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(

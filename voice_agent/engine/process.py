@@ -62,7 +62,10 @@ class ChildProcess:
     @classmethod
     async def spawn(cls, name: str, spec: EngineSpec, command: Sequence[str]) -> "ChildProcess":
         """Start a child and hand it its spec; raises EngineStartFailed if the system cannot."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise EngineStartFailed(f"the {name} engine's process cannot be started: {error}") from error
         with theirs:
             connection = await _taken_over(ours)
             printed = None
