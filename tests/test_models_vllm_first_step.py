@@ -1,4 +1,4 @@
-"""An idle vLLM is held until the first few of a wave are there; one that runs is never held."""
+"""An idle vLLM is held until a wave fills a step or is whole; one that runs is never held."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +7,8 @@ import pytest
 
 from voice_agent.models import vllm_first_step
 from voice_agent.models.vllm_first_step import FirstStep, Scheduling
+
+STEP_TOKENS = 1_000
 
 
 class Dead(Exception):
@@ -22,7 +24,7 @@ class Scheduler:
         self.dead = False
 
     def watched(self) -> FirstStep:
-        scheduling = Scheduling(self._order("hold"), self._order("release"), Dead)
+        scheduling = Scheduling(STEP_TOKENS, self._order("hold"), self._order("release"), Dead)
         return FirstStep(scheduling, lambda: self.busy)
 
     def _order(self, name: str) -> Callable[[], asyncio.Future[None]]:
@@ -45,20 +47,33 @@ async def turns(count: int = 4) -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_is_held_until_some_have_gone_on(scheduler: Scheduler) -> None:
+async def test_it_is_held_until_the_wave_is_whole(scheduler: Scheduler) -> None:
     step = scheduler.watched()
     step.expect()
+    step.given(STEP_TOKENS // 2)
     await turns()
     assert scheduler.orders == ["hold"]
     step.begin()
     await turns()
     assert scheduler.orders == ["hold", "release"]
+
+
+async def test_a_full_step_waits_for_nobody(scheduler: Scheduler) -> None:
+    step = scheduler.watched()
+    step.expect()
+    step.given(STEP_TOKENS // 2)
+    step.given(STEP_TOKENS // 2)
+    await turns()
+    assert scheduler.orders == ["hold", "release"]
+    step.given(STEP_TOKENS)
     step.begin()
     await turns()
     assert scheduler.orders == ["hold", "release"]
 
 
-async def test_it_goes_behind_those_who_were_handed_their_tokens_before(scheduler: Scheduler) -> None:
+async def test_it_goes_behind_those_who_were_handed_their_tokens_in_the_same_turn(
+    scheduler: Scheduler,
+) -> None:
     step, tokens = scheduler.watched(), asyncio.get_running_loop().create_future()
 
     async def request() -> None:
@@ -69,7 +84,7 @@ async def test_it_goes_behind_those_who_were_handed_their_tokens_before(schedule
     step.expect()
     await turns()
     tokens.set_result(None)
-    step.begin()
+    step.given(STEP_TOKENS)
     await turns()
     await asked
     assert scheduler.orders == ["hold", "request", "release"]
@@ -79,6 +94,7 @@ async def test_one_that_runs_is_never_held(scheduler: Scheduler) -> None:
     scheduler.busy = True
     step = scheduler.watched()
     step.expect()
+    step.given(10)
     step.begin()
     await turns()
     assert scheduler.orders == []

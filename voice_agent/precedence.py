@@ -20,7 +20,7 @@ MOST_NICENESS = 19
 
 def take() -> bool:
     """Let the calling thread go before others; False where the kernel does not allow it, or knows no such thing."""
-    hand_on_the_lock()
+    sys.setswitchinterval(SWITCH_S)
     if sys.platform != "linux":
         return False
     try:
@@ -28,11 +28,6 @@ def take() -> bool:
     except PermissionError:
         return False
     return True
-
-
-def hand_on_the_lock() -> None:
-    """Let go of Python's lock sooner where another thread of this process waits for it."""
-    sys.setswitchinterval(SWITCH_S)
 
 
 def step_back() -> None:

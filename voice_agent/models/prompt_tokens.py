@@ -1,20 +1,17 @@
-"""Prompts to tokens for many requests at once, without holding up the event loop that the answers come through.
+"""Texts to tokens for many requests at once, without holding up the event loop that the answers come through.
 
-A prompt that comes alone is rendered and encoded there and then, unless it is long: it pays for no thread. Of a wave a
-few at a time are rendered and go to a thread, where the tokenizer takes every core it finds and lets go of the
-interpreter; the next few are rendered meanwhile, and no more until the first are back. So these are on their way before
-the last are looked at, and the loop has room for the first answers. Event loop only.
+A text that is alone in its turn of the loop is encoded there and then, unless it is long: a request alone pays for no
+thread. All of a turn with several go to a thread together, where the tokenizer takes every core it finds and lets go of
+the interpreter, and come back a few at a time, so that a wave of starts leaves the loop room for the first answers.
+Event loop only.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 SHORT_CHARS = 4_000  # a millisecond
 AT_ONCE = 8  # requests that go on in one turn of the loop: a millisecond or two of vLLM's own work
-AHEAD = 2  # times so many are on threads
 
 
 class Watch(Protocol):
@@ -24,103 +21,88 @@ class Watch(Protocol):
         """Several are on their way."""
         ...
 
+    def given(self, tokens: int) -> None:
+        """So many tokens of them were handed on in this turn of the loop."""
+        ...
+
     def begin(self) -> None:
-        """Some were handed their tokens and have gone on, or none will be."""
+        """Nothing more is on its way."""
         ...
 
 
-@dataclass(eq=False, slots=True)
-class _Prompt:
-    """One that waits: how to render it, and its tokens."""
-
-    render: Callable[[], str]
-    tokens: asyncio.Future[list[int]]
-
-
 class PromptTokens:
-    """One model's tokenizer (tokenizers.Tokenizer); `watch` is told of prompts that come together."""
+    """One model's tokenizer (tokenizers.Tokenizer); `of` for each text. `watch` is told of those that come together."""
 
     def __init__(self, tokenizer: Any, watch: Watch) -> None:
         self._tokenizer = tokenizer
         self._watch = watch
-        self._waiting = deque[_Prompt]()
-        self._encoding = set[asyncio.Task[None]]()
-        self._encoding_long = set[asyncio.Task[None]]()
+        self._waiting: list[tuple[str, asyncio.Future[list[int]]]] = []  # of this turn
+        self._ready: deque[tuple[asyncio.Future[list[int]], list[int]]] = deque()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._encoding = 0  # batches of which there are no tokens yet
 
-    async def of(self, render: Callable[[], str]) -> list[int]:
-        """The tokens of what `render` gives, nothing added. Raises what it raises, or the tokenizer."""
+    async def of(self, text: str) -> list[int]:
+        """The text's tokens, nothing added. Raises what the tokenizer raises."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
-            loop.call_soon(self._go_on)
-        prompt = _Prompt(render, loop.create_future())
-        self._waiting.append(prompt)
-        return await prompt.tokens
+            loop.call_soon(self._end_turn)
+        future: asyncio.Future[list[int]] = loop.create_future()
+        self._waiting.append((text, future))
+        return await future
 
     async def warm_up(self) -> None:
         """Start the threads that a first wave would wait for."""
-        await asyncio.gather(*(self.of(lambda: "Hello.") for _ in range(2 * AT_ONCE)))
+        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(2 * AT_ONCE)))
 
-    def _go_on(self) -> None:
-        """The next few: rendered, and off to a thread; long ones each to one of its own, where they hold up nobody."""
-        if not self._waiting or len(self._encoding) >= AHEAD:
+    def _end_turn(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 1 and len(waiting[0][0]) <= SHORT_CHARS:
+            self._encode_here(*waiting[0])
             return
-        if len(self._waiting) > 1:
+        if len(waiting) > 1:
             self._watch.expect()
-        few = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
-        rendered = [(prompt, text) for prompt in few if (text := _rendered(prompt)) is not None]
-        short = [each for each in rendered if len(each[1]) <= SHORT_CHARS]
-        if len(few) == len(short) == 1:
-            self._encode_here(*short.pop())
-        for each in rendered:
-            if len(each[1]) > SHORT_CHARS:
-                self._send_off([each], self._encoding_long)
-        if short:
-            self._send_off(short, self._encoding)
-        if not rendered:
-            self._watch.begin()
-        asyncio.get_running_loop().call_soon(self._go_on)
+        task = asyncio.get_running_loop().create_task(self._encode(waiting))
+        self._batches.add(task)
+        task.add_done_callback(self._batches.discard)
 
-    def _send_off(self, rendered: list[tuple[_Prompt, str]], those: set[asyncio.Task[None]]) -> None:
-        task = asyncio.get_running_loop().create_task(self._encode(rendered))
-        those.add(task)
-        task.add_done_callback(self._encoded)
-
-    def _encode_here(self, prompt: _Prompt, text: str) -> None:
-        try:
-            prompt.tokens.set_result(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
-            prompt.tokens.set_exception(error)
-
-    async def _encode(self, rendered: list[tuple[_Prompt, str]]) -> None:
-        """A few on a thread; whoever was cancelled meanwhile is passed over."""
-        texts = [text for _, text in rendered]
-        try:
-            found = await asyncio.to_thread(
-                self._tokenizer.encode_batch_fast, texts, add_special_tokens=False
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait raise it
-            for prompt, _ in rendered:
-                if not prompt.tokens.done():
-                    prompt.tokens.set_exception(error)
+    def _encode_here(self, text: str, future: asyncio.Future[list[int]]) -> None:
+        if future.done():
             return
-        for (prompt, _), encoding in zip(rendered, found, strict=True):
-            if not prompt.tokens.done():
-                prompt.tokens.set_result(encoding.ids)
+        try:
+            future.set_result(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
+            future.set_exception(error)
 
-    def _encoded(self, task: asyncio.Task[None]) -> None:
-        """In the turn in which they go on."""
-        self._encoding.discard(task)
-        self._encoding_long.discard(task)
-        self._watch.begin()
-        self._go_on()
+    async def _encode(self, waiting: list[tuple[str, asyncio.Future[list[int]]]]) -> None:
+        self._encoding += 1
+        try:
+            found = await asyncio.to_thread(self._encoded, [text for text, _ in waiting])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait raise it
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            found = list[list[int]]()
+        finally:
+            self._encoding -= 1
+        begun = bool(self._ready)
+        futures = [future for _, future in waiting]
+        self._ready += zip(futures, found, strict=False)  # after an error nothing was found
+        if not begun:
+            self._give_out()
 
+    def _encoded(self, texts: list[str]) -> list[list[int]]:
+        return [found.ids for found in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-def _rendered(prompt: _Prompt) -> str | None:
-    """Its text; None where nobody waits for it any more, or it cannot be rendered."""
-    if prompt.tokens.done():
-        return None
-    try:
-        return prompt.render()
-    except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
-        prompt.tokens.set_exception(error)
-        return None
+    def _give_out(self) -> None:
+        """The next few, then again in the loop's next turn; whoever was cancelled meanwhile is passed over."""
+        given = 0
+        for _ in range(min(AT_ONCE, len(self._ready))):
+            future, tokens = self._ready.popleft()
+            if not future.done():
+                future.set_result(tokens)
+                given += len(tokens)
+        self._watch.given(given)
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._give_out)
+        elif not self._encoding and not self._waiting:
+            self._watch.begin()

@@ -1,9 +1,9 @@
-"""Lets an idle vLLM begin with the first few of a wave of prompts, not with the very first.
+"""Lets an idle vLLM begin with a full step of a wave of prompts, not with a step that holds the wave's first one.
 
-Whoever asks an idle vLLM first gets a step of his own, which takes the time of its launch however little is in it, and
-longer while vLLM's process is busy with taking in the others; they all wait for it. So where several prompts come
-together its scheduler is held until the first few of them are there, 20 ms at most. Once it runs nothing is held: what
-comes meanwhile goes into its next step anyway. Event loop only.
+Whoever asks an idle vLLM first gets a step of his own, and everybody who comes right after him waits for it and for the
+next: with 64 prompts of 300 tokens that is four steps in the place of three. So where several prompts become tokens
+together its scheduler is held until there are tokens for a step or the last of them is there, 20 ms at most. Once it
+runs nothing is held: what comes meanwhile goes into its next step anyway. Event loop only.
 """
 
 import asyncio
@@ -18,11 +18,12 @@ HOLD_S = 0.02  # most that a prompt waits for those beside it
 
 @dataclass(frozen=True)
 class Scheduling:
-    """vLLM's scheduler, from outside: what holds it and lets it go.
+    """vLLM's scheduler, from outside: tokens of a full step, and what holds it and lets it go.
 
     Both are sent at once, in order with the requests; they raise `dead` once vLLM is gone, whose requests tell of it.
     """
 
+    step_tokens: int
     hold: Callable[[], Awaitable[None]]
     release: Callable[[], Awaitable[None]]
     dead: type[Exception]
@@ -34,6 +35,7 @@ class FirstStep:
     def __init__(self, scheduling: Scheduling, busy: Callable[[], bool]) -> None:
         self._scheduling = scheduling
         self._busy = busy
+        self._given_tokens = 0
         self._latest: asyncio.TimerHandle | None = None  # while it is held
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -41,16 +43,24 @@ class FirstStep:
         """Several prompts are on their way."""
         if self._latest or self._busy():
             return
+        self._given_tokens = 0
         self._latest = asyncio.get_running_loop().call_later(HOLD_S, self.begin)
         self._send(self._scheduling.hold)
 
+    def given(self, tokens: int) -> None:
+        """So many tokens of them were handed on just now; they reach vLLM in the loop's next turn."""
+        self._given_tokens += tokens
+        if self._given_tokens >= self._scheduling.step_tokens:
+            self.begin()
+
     def begin(self) -> None:
-        """Some of them have gone on, or none will, or it took too long; may be called at any time."""
+        """Nothing more is on its way, or it took too long; may be called at any time."""
         if not self._latest:
             return
         self._latest.cancel()
         self._latest = None
-        self._send(self._scheduling.release)
+        # behind those who were handed their tokens in this turn
+        asyncio.get_running_loop().call_soon(self._send, self._scheduling.release)
 
     def _send(self, order: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(self._sent(order))

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from voice_agent import precedence
 from voice_agent.engine.messages import RowsRef, Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import ConfigError, EngineDied, EngineError
@@ -64,7 +63,6 @@ class VllmOptions:
 
 def load(folder: Path, options: ThinkerOptions) -> "VllmThinker":
     """Start vLLM on a Hugging Face folder, or a name if there is no such folder. Raises ConfigError, WeightsError."""
-    precedence.hand_on_the_lock()  # the tokenizer's threads want it from the loop
     chosen = _options(options.extra)
     rows = None
     if chosen.hidden:
@@ -91,8 +89,8 @@ class VllmThinker:
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
         self._answering = 0  # requests that vLLM has
-        step = FirstStep(vllm_versions.scheduling(engine), lambda: self._answering > 0)
-        self._tokens = PromptTokens(self.prompt.fast, step) if self.prompt.fast is not None else None
+        first_step = FirstStep(vllm_versions.scheduling(engine), lambda: self._answering > 0)
+        self._tokens = PromptTokens(self.prompt.fast, first_step) if self.prompt.fast is not None else None
         # no key of an engine that died comes again: rows of its last replies may still be about
         self._keys = itertools.count(secrets.randbits(32) << 24) if rows else None
 
@@ -130,15 +128,9 @@ class VllmThinker:
         return await self._answer(request, prompt, emit, rows)
 
     async def _prompt(self, request: Think) -> dict[str, Any]:
-        media: dict[str, list[Any]] = {}
-
-        def render() -> str:
-            text, found = self.prompt.text(request.messages, offered_tools(request))
-            self.prompt.take(found)
-            media.update(found)
-            return text
-
-        tokens = await self._tokens.of(render) if self._tokens else self.prompt.encode(render())
+        text, media = self.prompt.text(request.messages, offered_tools(request))
+        self.prompt.take(media)
+        tokens = await self._tokens.of(text) if self._tokens else self.prompt.encode(text)
         return vllm_versions.prompt(tokens, media)
 
     async def died(self) -> str:

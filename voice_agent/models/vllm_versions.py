@@ -158,7 +158,7 @@ def scheduling(engine: Any) -> Scheduling:
         if config.parallel_config.data_parallel_size == 1:
             await core.resume_scheduler_async()
 
-    return Scheduling(hold, release, engine_dead_error())
+    return Scheduling(config.scheduler_config.max_num_batched_tokens, hold, release, engine_dead_error())
 
 
 def tokenizer_of(engine: Any) -> Any:
