@@ -111,6 +111,37 @@ async def test_with_a_spare_a_request_right_after_a_kill_is_answered() -> None:
             assert said == f"{round_number} " and time.monotonic() - killed_s < 2.0
 
 
+async def test_a_spare_does_not_wait_for_the_end_of_one_that_hangs() -> None:
+    spec = thinker_spec(ping_s=0.05, silent_s=0.4, terminate_s=5.0)
+    async with running(spec, warm_spare=True) as engine:
+        await until(lambda: engine.spare_ready)
+        pid = engine.pid
+        assert pid is not None
+        async with engine.submit(think(engine, "r", "forever")) as stream:
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(EngineDied):
+                await results(stream)
+        noticed_s = time.monotonic()
+        assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
+        assert time.monotonic() - noticed_s < 2.0
+        assert not gone(pid)
+        os.kill(pid, signal.SIGCONT)  # it takes its SIGTERM
+    assert gone(pid)
+
+
+async def test_a_spare_that_serves_is_logged_by_its_engine_s_name(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with running(thinker_spec(), warm_spare=True) as engine:
+        await until(lambda: engine.spare_ready)
+        first = engine.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: engine.state == "ready" and engine.pid not in {first, None})
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGUSR1)  # it prints where it is
+        await until(lambda: "test engine: " in caplog.text)
+
+
 async def test_a_spare_that_is_killed_is_replaced_and_one_that_hangs_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

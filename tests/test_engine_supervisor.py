@@ -29,6 +29,7 @@ from tests.engine_rig import (
 from voice_agent.clock import NS_PER_S, MonotonicClock
 from voice_agent.engine.messages import Speak
 from voice_agent.engine.restarts import FIRST_DELAY_S, LONGEST_DELAY_S, RESTARTS, WINDOW_S, RestartBudget
+from voice_agent.engine.starting import Recipe, Started
 from voice_agent.engine.supervisor import ENDING_S, RECOVER_S, EngineProcess
 from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
 
@@ -153,6 +154,24 @@ async def test_a_process_that_dies_again_and_again_ends_in_a_crash_loop() -> Non
             await answer(engine, think(engine, "r", "say x"))
     finally:
         await engine.close()
+
+
+async def test_whatever_its_supervisor_stumbles_over_a_restart_leads_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def stumble(self: Recipe) -> Started:
+        raise RuntimeError("nobody thought of this")
+
+    async with running(thinker_spec()) as engine:
+        with monkeypatch.context() as broken:
+            broken.setattr(Recipe, "start", stumble)
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await until(lambda: engine.state == "crash_loop")
+        assert "engine restart" in engine.reasons()[0]
+        engine.restart()
+        await until(lambda: engine.state == "ready")
+        assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
 
 
 def test_the_restart_budget_doubles_up_to_half_a_minute_and_is_spent_after_five() -> None:

@@ -17,7 +17,8 @@ GPUS = [Gpu(index, f"GPU-{index}-{os.getpid()}", "NVIDIA H200", 150 * GB, 149 * 
 
 def placed(tmp_path: Path, lines: list[str] | None = None, **flags: Any) -> Placing:
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    base = {"thinker": {"family": "vllm"}, "engines": flags}
+    options = flags.pop("options", {})
+    base = {"thinker": {"family": "vllm", "options": options}, "engines": flags}
     config = load_config(environment={}, flags=base)
     folders = {"thinker": str(tmp_path), "speech": str(tmp_path)}
     return place(config, folders, (lines if lines is not None else []).append, lambda: GPUS)
@@ -43,10 +44,22 @@ def test_engines_get_their_gpus_and_the_thinker_its_share(tmp_path: Path) -> Non
         placing.close()
 
 
-def test_without_devices_nothing_is_looked_at() -> None:
+def test_a_thinker_on_several_gpus_is_spread_over_them(tmp_path: Path) -> None:
+    placing = placed(tmp_path, thinker={"devices": [0, 1], "weights_gb": 16.0})
+    try:
+        applied = placing.applied("thinker", EngineSpec(kind="thinker", thinker=ThinkerOptions("vllm", "x")))
+        assert applied.thinker is not None
+        assert applied.thinker.extra["tensor_parallel_size"] == 2
+        assert applied.env["CUDA_VISIBLE_DEVICES"] == "0,1"
+    finally:
+        placing.close()
+
+
+def test_without_devices_no_gpu_is_looked_at_or_seen() -> None:
     placing = place(load_config(environment={}), {}, lambda line: None, lambda: pytest.fail("looked"))
     spec = EngineSpec(kind="speech", talker=TalkerOptions("x", "y"))
-    assert placing.applied("speech", spec) is spec and placing.jobs("speech", 7) == 7
+    assert placing.applied("speech", spec).env == {"CUDA_VISIBLE_DEVICES": ""}
+    assert placing.jobs("speech", 7) == 7
     thinker = EngineSpec(kind="thinker", thinker=ThinkerOptions("vllm", "x"))
     assert placing.applied("thinker", thinker).has_children and not spec.has_children
 
@@ -62,6 +75,17 @@ def test_without_devices_nothing_is_looked_at() -> None:
             r"Lower one of: talker.model \(200",
         ),
         ({"thinker": {"devices": [0], "warm_spare": True}}, ConfigError, "engines.thinker.warm_spare"),
+        ({"thinker": {"warm_spare": True}}, ConfigError, "engines.thinker.warm_spare: a vllm engine"),
+        (
+            {"thinker": {"devices": [0]}, "options": {"gpu_memory_utilization": 0.6}},
+            ConfigError,
+            "thinker.options.gpu_memory_utilization: .* planned; leave it out",
+        ),
+        (
+            {"thinker": {"devices": [0, 1]}, "options": {"tensor_parallel_size": 4}},
+            ConfigError,
+            "tensor_parallel_size: 4 does not match the 2 GPUs of engines.thinker.devices",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

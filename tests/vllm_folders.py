@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from voice_agent.bench.thinker_models import CONTROL, Chat, write_tokenizer
 
 VOCABULARY = 8192
-HEAD_SCALE = 40.0  # logits so far apart that rounding never changes the greedy choice
+HEAD_SCALE = 40.0  # logits of a trained model's size
 HEARD, SEEN = "<|AUDIO|>", "<image>"  # the tokens that a sound and a picture stand for
 MEDIA_CONTROL = (HEARD, "<|audio_bos|>", "<|audio_eos|>", SEEN, *CONTROL)
 MEDIA_TEMPLATE = (

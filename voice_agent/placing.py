@@ -1,7 +1,7 @@
 """Where the engines run: their GPUs found, claimed and planned before any process starts, and the specs adjusted.
 
-An engine without `devices` runs on the CPU and is not looked at here. Sizes come from the weights' files and from the
-configuration's measured figures.
+An engine without `devices` runs on the CPU: it is shown no GPU, and nothing is planned for it. Sizes come from the
+weights' files and from the configuration's measured figures.
 """
 
 import os
@@ -40,7 +40,7 @@ class Placing:
         if concurrent:
             spec = replace(spec, has_children=True)
         if engine not in self.gpus:
-            return spec
+            return replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": ""})
         # numbers, not names: vLLM reads them as such; CUDA counts as nvidia-smi does only if told to
         visible = ",".join(str(gpu.index) for gpu in self.gpus[engine])
         env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
@@ -51,6 +51,7 @@ class Placing:
         planned = {
             "gpu_memory_utilization": self.plan.share[engine],
             "kv_cache_bytes": self.plan.cache[engine],
+            "tensor_parallel_size": len(self.gpus[engine]),
         }
         return replace(spec, thinker=replace(spec.thinker, extra={**planned, **spec.thinker.extra}))
 
@@ -78,6 +79,8 @@ def place(
     """
     engines = {"thinker": config.engines.thinker, "speech": config.engines.speech}
     placed = {name: engine for name, engine in engines.items() if engine.devices}
+    if config.thinker.family in CONCURRENT_FAMILIES:
+        _check_concurrent(config)
     if not placed:
         return Placing()
     gpus = find()
@@ -108,13 +111,32 @@ def check_shm(free_bytes: int) -> None:
         )
 
 
+def _check_concurrent(config: Config) -> None:
+    """Refuse what such a Thinker cannot do, or what the plan decides. Raises ConfigError."""
+    family, engine, options = config.thinker.family, config.engines.thinker, config.thinker.options
+    if engine.warm_spare:
+        raise ConfigError(
+            f"engines.thinker.warm_spare: a {family} engine takes its whole share of the GPU, so a second one beside "
+            "it has none"
+        )
+    if not engine.devices:
+        return
+    if told := sorted({"gpu_memory_utilization", "kv_cache_bytes"} & options.keys()):
+        raise ConfigError(
+            f"thinker.options.{told[0]}: with engines.thinker.devices its part of the memory is planned; leave it out, "
+            "and set engines.thinker.cache_gb for a larger cache"
+        )
+    parallel = options.get("tensor_parallel_size")
+    if parallel is not None and parallel != len(engine.devices):
+        raise ConfigError(
+            f"thinker.options.tensor_parallel_size: {parallel} does not match the {len(engine.devices)} GPUs of "
+            "engines.thinker.devices; leave it out"
+        )
+
+
 def _needs(config: Config, name: str, engine: EngineConfig, folder: str) -> Needs:
     setting = f"engines.{name}"
     concurrent = name == "thinker" and config.thinker.family in CONCURRENT_FAMILIES
-    if engine.warm_spare and concurrent:
-        raise ConfigError(
-            f"{setting}.warm_spare: a vLLM engine takes its whole share of the GPU, so a second one beside it has none"
-        )
     copies = 2 if engine.warm_spare else 1
     model = config.thinker.model if name == "thinker" else config.talker.model
     weights = _weights_bytes(engine, folder, model, f"{setting}.weights_gb")

@@ -49,7 +49,7 @@ class ChildProcess:
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, connection: Connection, printed: "_Printed"
     ) -> None:
-        self._name = name
+        self.name = name  # in the log; a spare that serves takes its engine's
         self._process = process
         self.connection = connection
         self._printed = printed
@@ -167,7 +167,7 @@ class ChildProcess:
             found := _OURS.match(text)
         ):  # not a traceback's lines, which may quote
             self._complaint = text[found.end() :]
-        logger.log(level, "%s engine: %s", self._name, text)
+        logger.log(level, "%s engine: %s", self.name, text)
 
 
 @dataclass(frozen=True)

