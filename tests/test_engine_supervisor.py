@@ -144,7 +144,7 @@ async def test_a_step_that_does_not_move_is_ended_while_a_long_answer_that_does_
 
 async def test_a_process_that_dies_again_and_again_ends_in_a_crash_loop() -> None:
     engine = EngineProcess(
-        "dying", thinker_spec(), HurriedClock(), command=(sys.executable, "-c", EXIT_ONCE_READY)
+        "dying", thinker_spec(silent_s=600.0), HurriedClock(), command=(sys.executable, "-c", EXIT_ONCE_READY)
     )
     await engine.start()
     try:
