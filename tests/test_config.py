@@ -69,6 +69,51 @@ def test_unknown_environment_section_is_refused() -> None:
         load_config(None, {"VOICE_AGENT_SEVER_PORT": "1"})
 
 
+def test_engines_and_tables_are_set_by_the_environment_too() -> None:
+    config = load_config(
+        None,
+        {
+            "VOICE_AGENT_ENGINES_SPEECH_WARM_SPARE": "true",
+            "VOICE_AGENT_ENGINES_SPEECH_WORK_GB": "2.5",
+            "VOICE_AGENT_ENGINES_THINKER_DEVICES": "0,1",
+            "VOICE_AGENT_THINKER_OPTIONS": "{ round_weights = false, more = { n = 3 } }",
+            "VOICE_AGENT_ICE_SERVERS": '[{ urls = ["stun:a", "stun:b"] }]',
+        },
+    )
+    assert (config.engines.speech.warm_spare, config.engines.speech.work_gb) == (True, 2.5)
+    assert config.engines.thinker.devices == (0, 1) and not config.engines.thinker.warm_spare
+    assert config.thinker.options == {"round_weights": False, "more": {"n": 3}}
+    assert [server.urls for server in config.ice.servers] == [("stun:a", "stun:b")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        (
+            "ENGINES_SPEECH_WARM_SPAR",
+            "1",
+            "engines.speech.warm_spar: no such setting; did you mean 'warm_spare'",
+        ),
+        ("ENGINES_SPEACH_WARM_SPARE", "1", "engines.speach: no such setting; did you mean 'speech'"),
+        ("THINKER_OPTIONS", '{"a": 1}', "thinker.options: should be a table, as in TOML: {"),
+        ("THINKER_OPTIONS", "3", "thinker.options: should be a table"),
+        ("THINKER_URL", "http://[::1", "thinker.url: 'http://[::1' is no address"),
+    ],
+)
+def test_a_wrong_variable_is_named(name: str, value: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, {f"VOICE_AGENT_{name}": value})
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("text", ['profile = "foo"', '[turn]\nmode = "xy"', '[talker]\nfamily = "zz"'])
+def test_what_there_is_is_listed_once(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(write(tmp_path, text), {})
+    told = str(error.value)
+    assert " is none of " in told and "there are" not in told
+
+
 def test_a_url_makes_the_thinker_remote() -> None:
     assert load_config(None, {"VOICE_AGENT_THINKER_URL": "http://x/v1"}).thinker.family == "remote"
 

@@ -14,26 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from voice_agent import __version__
-from voice_agent.config import Config, describe, load_config
+from voice_agent.config import Config, describe, load_config, url_fault
 from voice_agent.errors import ConfigError, VoiceAgentError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["bench"]:
-        from voice_agent.bench.__main__ import main as bench
-
-        return bench(given[1:])
-    options = _parser().parse_args(given)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    _quiet_libraries()
     try:
-        status = options.run(options)
+        status = _bench(given[1:]) if given[:1] == ["bench"] else _run(given)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # whoever read it has seen enough
@@ -44,6 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _bench(given: list[str]) -> int:
+    from voice_agent.bench.__main__ import main as bench
+
+    return bench(given)
+
+
+def _run(given: list[str]) -> int:
+    options = _parser().parse_args(given)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    _quiet_libraries()
+    return options.run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,13 +73,19 @@ def _parser() -> argparse.ArgumentParser:
     engine.add_argument("order", choices=["list", "restart", "stop"])
     engine.add_argument("name", nargs="?", default="", help="thinker or speech")
     engine.add_argument(
-        "--url", default="", help="the server; by default the one this configuration describes"
+        "--url", type=_url, default="", help="the server; by default the one this configuration describes"
     )
 
     _command(commands, "check", _check, "self test without a microphone")
     _command(commands, "config", _config, "print the configuration with every field's meaning")
     commands.add_parser("bench", help="measure over the wire, like a caller (voice-agent bench --help)")
     return parser
+
+
+def _url(text: str) -> str:
+    if text and (fault := url_fault(text)):
+        raise argparse.ArgumentTypeError(fault)
+    return text
 
 
 def _command(commands: Any, name: str, run: Any, help_text: str) -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
+from urllib.parse import urlsplit
 
 from voice_agent.errors import ConfigError
 
@@ -336,9 +337,7 @@ def load_config(
     chosen = [str(layer["profile"]) for layer in layers if "profile" in layer]
     profile = chosen[-1] if chosen else "cpu"
     if profile not in PROFILES:
-        raise ConfigError(
-            f"profile: {profile!r} is none of {', '.join(PROFILES)}{_nearest(profile, PROFILES)}"
-        )
+        raise ConfigError(f"profile: {_none_of(profile, PROFILES)}")
     tree: dict[str, Any] = {"profile": profile}
     for layer in [PROFILES[profile], *layers]:
         tree = _merge(tree, layer)
@@ -373,7 +372,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """VOICE_AGENT_SERVER_PORT=9000 is server.port; lists are separated by commas."""
+    """VOICE_AGENT_SERVER_PORT=9000 is server.port; lists are separated by commas, tables written as in TOML."""
     tree: dict[str, Any] = {}
     sections = {item.name: item for item in fields(Config)}
     for name, text in environment.items():
@@ -386,7 +385,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         section, _, rest = key.partition("_")
         if section not in sections:
             raise ConfigError(f"{name}: there is no section {section!r}{_nearest(section, sections)}")
-        tree.setdefault(section, {})[rest] = text
+        table_of = tree.setdefault(section, {})
+        if section == "engines":  # an engine's settings are a table each
+            engine, _, rest = rest.partition("_")
+            table_of = table_of.setdefault(engine, {})
+        table_of[rest] = text
     return tree
 
 
@@ -412,6 +415,8 @@ def _build(kind: type[T], tree: Mapping[str, Any], path: str) -> T:
 
 def _coerce(hint: Any, value: Any, path: str) -> Any:
     """Bring a TOML or environment value to the field's type; raises ConfigError naming the field."""
+    if isinstance(value, str) and (typing.get_origin(hint) is dict or value.lstrip().startswith("[{")):
+        value = _inline(value, path)
     if is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{path}: should be a table")
@@ -420,9 +425,7 @@ def _coerce(hint: Any, value: Any, path: str) -> Any:
     if origin is Literal:
         options = typing.get_args(hint)
         if value not in options:
-            raise ConfigError(
-                f"{path}: {value!r} is none of {', '.join(options)}{_nearest(str(value), options)}"
-            )
+            raise ConfigError(f"{path}: {_none_of(value, options)}")
         return value
     if origin is tuple:
         parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
@@ -434,6 +437,14 @@ def _coerce(hint: Any, value: Any, path: str) -> Any:
             raise ConfigError(f"{path}: should be a table")
         return dict(value)
     return _coerce_scalar(hint, value, path)
+
+
+def _inline(text: str, path: str) -> Any:
+    """A table, or a list of them, that stands in one variable."""
+    try:
+        return tomllib.loads(f"it = {text}")["it"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f'{path}: should be a table, as in TOML: {{ name = "value" }} ({error})') from error
 
 
 def _coerce_scalar(hint: type, value: Any, path: str) -> Any:
@@ -458,8 +469,16 @@ def _coerce_scalar(hint: type, value: Any, path: str) -> Any:
 
 
 def _nearest(name: str, known: typing.Iterable[str]) -> str:
+    return _meant(name, known) or f"; there are {', '.join(known)}"
+
+
+def _none_of(value: Any, known: typing.Iterable[str]) -> str:
+    return f"{value!r} is none of {', '.join(known)}{_meant(str(value), known)}"
+
+
+def _meant(name: str, known: typing.Iterable[str]) -> str:
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(known)}"
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _with_remote_thinker(config: Config) -> Config:
@@ -516,8 +535,8 @@ def _checked(config: Config) -> Config:
         raise ConfigError(f"talker.clones: family {config.talker.family} clones no voices; qwen3-tts does")
     if config.thinker.family == "remote" and not config.thinker.url:
         raise ConfigError("thinker.url: family remote needs the base URL of an OpenAI-compatible server")
-    if config.thinker.url and not config.thinker.url.startswith(("http://", "https://")):
-        raise ConfigError("thinker.url: should start with http:// or https://")
+    if config.thinker.url and (fault := url_fault(config.thinker.url)):
+        raise ConfigError(f"thinker.url: {fault}")
     return config
 
 
@@ -526,9 +545,7 @@ def _check_names(config: Config) -> None:
     for section, families in FAMILIES.items():
         family = getattr(config, section).family
         if family not in families:
-            raise ConfigError(
-                f"{section}.family: {family!r} is none of {', '.join(families)}{_nearest(family, families)}"
-            )
+            raise ConfigError(f"{section}.family: {_none_of(family, families)}")
     for name in ("api_keys", "operator_keys"):
         for n, key in enumerate(getattr(config.server, name)):
             if key.startswith(DIGEST) and not DIGEST_OF_KEY.fullmatch(key):
@@ -549,6 +566,16 @@ def _check_names(config: Config) -> None:
 def _in_range(path: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ConfigError(f"{path}: {value} is not between {low} and {high}")
+
+
+def url_fault(url: str) -> str:
+    """What is wrong with a server's address; empty if nothing is."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError as error:  # of the port, or an open bracket
+        return f"{url!r} is no address ({error})"
+    return "" if whole else f"{url!r} should start with http:// or https:// and name a host"
 
 
 def is_loopback(host: str) -> bool:

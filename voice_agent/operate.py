@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -11,6 +12,9 @@ from voice_agent.errors import VoiceAgentError
 
 POLL_S = 0.5
 PATIENCE_S = 300.0  # a large model's load
+OBEYED_S = 5.0  # an order that has changed nothing by then changes nothing
+DOWN = {"crash_loop", "stopped", "closed"}  # what an engine does not leave by itself
+KEYS = "server.operator_keys (VOICE_AGENT_SERVER_OPERATOR_KEYS=KEY)"
 
 
 class OperatorError(VoiceAgentError):
@@ -28,33 +32,45 @@ def operate(config: Config, url: str, order: str, name: str, tell: Callable[[str
     if config.server.operator_keys and not keys:
         message = "the configuration holds the digests of the operators' keys alone; give the key itself as"
         raise OperatorError(f"{message} VOICE_AGENT_SERVER_OPERATOR_KEYS")
-    with httpx.Client(
-        base_url=url or _own_url(config),
-        headers={"authorization": f"Bearer {keys[0]}"} if keys else {},
-        timeout=10,
-        trust_env=False,
-    ) as http:
+    if keys and not (keys[0].isascii() and keys[0].isprintable()):
+        raise OperatorError(f"{KEYS}: a key goes into an HTTP header, so ASCII letters only")
+    try:
+        http = httpx.Client(
+            base_url=url or _own_url(config),
+            headers={"authorization": f"Bearer {keys[0]}"} if keys else {},
+            timeout=10,
+            trust_env=False,
+        )
+    except httpx.InvalidURL as error:
+        raise OperatorError(f"--url: {url!r} is no address ({error})") from error
+    with http:
+        engines = _asked(http, "GET", "/operator/engines")["engines"]
+        chosen = [engine for engine in engines if name in {"", engine["name"]}]
+        if not chosen:
+            there = ", ".join(engine["name"] for engine in engines)
+            raise OperatorError(f"NAME: {name!r} is no engine of this server; there are {there}")
         if order == "list":
-            for engine in _asked(http, "GET", "/operator/engines")["engines"]:
+            for engine in chosen:
                 tell(_line(engine))
             return 0
-        before = _asked(http, "POST", f"/operator/engines/{name}/{order}")
+        before = _asked(http, "POST", f"/operator/engines/{quote(name, safe='')}/{order}")
         return _wait(http, before, "ready" if order == "restart" else "stopped", tell)
 
 
 def _wait(http: httpx.Client, before: dict[str, Any], wanted: str, tell: Callable[[str], None]) -> int:
     """Tell each change until it is as wanted; 1 if it will not be."""
-    name, old_pid, told = before["name"], before["pid"], ""
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
+    name, told, obeyed = before["name"], "", False
+    begin_s = time.monotonic()
+    while (waited_s := time.monotonic() - begin_s) < PATIENCE_S:
         engines = _asked(http, "GET", "/operator/engines")["engines"]
         engine = next(engine for engine in engines if engine["name"] == name)
         if (line := _line(engine)) != told:
             tell(line)
             told = line
-        if engine["state"] == wanted and (wanted == "stopped" or engine["pid"] != old_pid):
+        obeyed = obeyed or (engine["state"], engine["pid"]) != (before["state"], before["pid"])
+        if engine["state"] == wanted and (wanted == "stopped" or engine["pid"] != before["pid"]):
             return 0
-        if engine["state"] == "crash_loop" and engine["pid"] != old_pid:
+        if engine["state"] in DOWN and (obeyed or waited_s > OBEYED_S):
             return 1
         time.sleep(POLL_S)
     return 1
@@ -67,6 +83,10 @@ def _asked(http: httpx.Client, method: str, path: str) -> dict[str, Any]:
         raise OperatorError(f"no server answers at {http.base_url}: {error}") from error
     if response.status_code == 404 and not path.startswith("/operator/engines/"):
         raise OperatorError("this server takes no orders: set server.operator_keys and start it again")
+    if response.status_code in {401, 403}:
+        raise OperatorError(
+            f"{_reason(response)} The server's operators have keys of their own: give one as {KEYS}"
+        )
     if response.is_error:
         raise OperatorError(_reason(response))
     return response.json()
