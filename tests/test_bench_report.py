@@ -118,7 +118,7 @@ def test_there_are_thirty_questions_and_no_two_alike():
 
 def test_an_unknown_bench_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
     assert main(["speed"]) == 2
-    assert "bench turn" in capsys.readouterr().err
+    assert "'speed' is none of turn" in capsys.readouterr().err
     assert main(["--help"]) == 0
 
 

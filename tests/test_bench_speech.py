@@ -202,7 +202,6 @@ def test_a_server_that_is_down_and_wrong_options_are_told(capsys: pytest.Capture
         (["--extra", "seed"], "NAME=JSON"),
         (["--extra", "seed={"], "not JSON"),
         (["--server", "mstar", "--force-lengths"], "--length-field"),
-        (["--url", "ftp://a"], "http://"),
     ):
         assert main(argv) == 2
         assert said in capsys.readouterr().err
@@ -317,12 +316,9 @@ def test_a_report_that_was_written_is_drawn_again(tmp_path: Path, capsys: pytest
     assert main(["--draw", str(report), "--picture", str(svg)]) == 0
     assert "one H200" in svg.read_text() and svg.read_text().count("<circle") == 1
     report.write_text('{"points": [], "note": ""}')
-    for argv, said in (
-        (["--draw", str(report), "--picture", str(svg)], "no report"),
-        (["--draw", "none"], "no report"),
-    ):
-        assert main(argv) == 2
-        assert said in capsys.readouterr().err
+    for name in (str(report), "none"):
+        assert main(["--draw", name, "--picture", str(svg)]) == 2
+        assert "no report" in capsys.readouterr().err
 
 
 def test_the_gpu_is_read_line_by_line_and_what_is_no_number_is_passed_over() -> None:

@@ -12,9 +12,9 @@ from voice_agent.bench.thinker_waves import summed_up as summed_up_waves
     ("argv", "says"),
     [
         (["--crash", "kill"], "--crash needs two models --together"),
-        (["--crash", "kill", "--model", "a", "--model", "b"], "--crash needs two models --together"),
+        (["--crash", "kill", "--model", "tiny", "--model", "tiny"], "--crash needs two models --together"),
         (
-            ["--crash", "kill,flood", "--together", "--model", "a", "--model", "b"],
+            ["--crash", "kill,flood", "--together", "--model", "tiny", "--model", "tiny"],
             "--crash: flood is none of kill",
         ),
     ],
@@ -29,7 +29,7 @@ def test_a_crash_needs_somebody_beside_it(
 
 def test_several_ends_are_brought_about_in_turn_and_waves_may_be_left_out() -> None:
     arguments = parsed(
-        ["--crash", ",".join(ENDS), "--together", "--model", "a", "--model", "b", "--sessions", ""]
+        ["--crash", ",".join(ENDS), "--together", "--model", "tiny", "--model", "tiny", "--sessions", ""]
     )
     assert arguments.crash == list(ENDS)
     assert arguments.sessions == []

@@ -33,7 +33,7 @@ class OutOfMemoryError(RuntimeError):
         (
             ModuleNotFoundError("no", name="vllm"),
             "missing_module",
-            "the module vllm is not installed: pip install 'voice-agent[gpu]'",
+            "the module vllm is not installed: .venv/bin/pip install -e '.[gpu]' in the clone (docs/engines.md)",
         ),
         (
             ModuleNotFoundError("no", name="ctranslate2"),

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -111,7 +111,7 @@ def test_a_wrong_address_is_told_as_the_option_it_is(url: str) -> None:
 
 
 @contextmanager
-def telling(*states: str) -> Iterator[str]:
+def telling(*states: str) -> Generator[str]:
     """The URL of a server whose speech engine is in these states, one a question, the last for good."""
     left = list(states)
 

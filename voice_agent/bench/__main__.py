@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+WHAT = tuple("turn speech silence endpoint handover pcm media lag crash thinker".split())
 USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,media,lag,crash,thinker} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
@@ -64,6 +65,9 @@ def main(argv: Sequence[str]) -> int:
 
         return thinker(argv[1:])
     asked_for_help = argv[:1] in (["-h"], ["--help"])
+    if argv and not asked_for_help:
+        print(f"voice-agent bench: {argv[0]!r} is none of {', '.join(WHAT)}", file=sys.stderr)
+        return 2
     print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
     return 0 if asked_for_help else 2
 

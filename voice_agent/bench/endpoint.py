@@ -12,11 +12,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ
-from voice_agent.bench import offline
+from voice_agent.bench import arguments, offline
 from voice_agent.bench.curve import Goal, Point, best, picture
 from voice_agent.bench.labelled import ItemSound, items, sound_of
 from voice_agent.bench.machine import commit, machine
@@ -158,22 +157,14 @@ def _heard(options: argparse.Namespace, rules: EndpointRules) -> tuple[list[Item
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "voice-agent bench endpoint", description="Sweep the end of turn's knobs."
-    )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the curve")
+    parser = arguments.parser("voice-agent bench endpoint", "Sweep the end of turn's knobs.")
+    ms = arguments.number(0)
+    parser.add_argument("--svg", type=arguments.file_to_write, metavar="FILE", help="draw the curve")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--items", type=_positive, metavar="N", help="at most N items")
+    parser.add_argument("--items", type=arguments.whole(1), metavar="N", help="at most N items")
     parser.add_argument(
         "--recognizer", default="whisper-base", help="the packaged recognizer that hears words"
     )
-    parser.add_argument("--judge-ms", type=float, default=130, help="a pause's judgement is there after this")
-    parser.add_argument("--words-ms", type=float, default=400, help="and its words after this")
+    parser.add_argument("--judge-ms", type=ms, default=130, help="a pause's judgement is there after this")
+    parser.add_argument("--words-ms", type=ms, default=400, help="and its words after this")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value

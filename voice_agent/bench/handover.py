@@ -11,12 +11,13 @@ import argparse
 import json
 import multiprocessing
 import platform
+import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from voice_agent.bench import arguments
 from voice_agent.bench.handover_job import BF16_BYTES, MOST_ROWS, NO_DEVICE, WIDTH, Job, Stamps
 from voice_agent.bench.handover_sides import read_side, write_side
 from voice_agent.bench.statistics import nearest_rank
@@ -30,13 +31,21 @@ DEVICE_WAYS = (*HOST_WAYS, "ipc", "ipc-spin", "ipc-ahead")
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 _PAIR_S = 300.0
 
+PAIRS = re.compile(r"\d+:\d+(,\d+:\d+)*")
+
 Devices = tuple[int, int]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print a table, write JSON; the exit status is 1 when a way could not be measured."""
-    options = _parser().parse_args(argv)
+    """Measure, print a table, write JSON; 1 when a way could not be measured, 2 when the command is wrong."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.devices not in {"auto", "none"} and arguments.lacks("bench handover: --devices", "torch"):
+        return 2
     placings = _placings(options.devices)
+    if fault := _fault(options, placings):
+        parser.error(fault)
+    options.ways = options.ways or DEVICE_WAYS
     results: list[dict[str, Any]] = []
     notes: list[str] = []
     for devices in placings:
@@ -53,17 +62,32 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="voice-agent bench handover", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="rows a step, at most 64")
-    parser.add_argument("--steps", type=int, default=300, help="measured steps for each number of rows")
-    parser.add_argument("--warm-steps", type=int, default=30, help="steps before that")
-    parser.add_argument("--period-ms", type=float, default=2.0, help="time from step to step")
-    parser.add_argument("--devices", default="auto", help="auto, none, or pairs such as 0:0,0:1")
-    parser.add_argument("--ways", nargs="+", choices=DEVICE_WAYS, default=list(DEVICE_WAYS))
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser = arguments.parser("voice-agent bench handover", (__doc__ or "").split("\n")[0])
+    add, rows = parser.add_argument, arguments.whole(1, MOST_ROWS)
+    add("--rows", type=rows, nargs="+", default=list(ROWS), help=f"rows a step, at most {MOST_ROWS}")
+    add("--steps", type=arguments.whole(1), default=300, help="measured steps for each number of rows")
+    add("--warm-steps", type=arguments.whole(0), default=30, help="steps before that")
+    add("--period-ms", type=arguments.number(0), default=2.0, help="time from step to step")
+    add("--devices", type=_devices, default="auto", help="auto, none, or pairs such as 0:0,0:1")
+    add("--ways", nargs="+", choices=DEVICE_WAYS, help="all by default; ipc needs a GPU")
+    add("--json", type=arguments.file_to_write, help="write the results here")
     return parser
+
+
+def _devices(text: str) -> str:
+    if text not in {"auto", "none"} and not PAIRS.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} should be auto, none, or pairs such as 0:0,0:1")
+    return text
+
+
+def _fault(options: argparse.Namespace, placings: Sequence[Devices]) -> str:
+    """Why it cannot be measured as asked here; empty if it can."""
+    if (NO_DEVICE, NO_DEVICE) in placings:
+        lacking = [way for way in options.ways or () if way not in HOST_WAYS]
+        return f"--ways: {', '.join(lacking)} needs a GPU, and none is used here" if lacking else ""
+    count = _device_count()
+    missing = [_name(pair) for pair in placings if max(pair) >= count]
+    return f"--devices: {', '.join(missing)}: torch sees {count} GPU{'s' * (count != 1)}" if missing else ""
 
 
 def _placings(text: str) -> list[Devices]:

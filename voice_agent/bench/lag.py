@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 
+from voice_agent.bench import arguments
 from voice_agent.bench.callers_process import CallersProcess, Calls, Count, callers_process
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.own_server import own_server
@@ -31,6 +31,7 @@ from voice_agent.loop_lag import LoopLag
 from voice_agent.models.store import Store
 
 GOAL_MS = 10.0
+LONGEST_S = 60.0  # what a probe remembers
 SETTLE_S = 8.0  # until all have begun to talk
 TOML = """
 profile = "scripted"
@@ -47,10 +48,11 @@ max_jobs = 64
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; 0 within the goal, 1 above it, 2 if nothing could be measured."""
-    parser = argparse.ArgumentParser(prog="voice-agent bench lag", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--sessions", type=int, default=8, help="callers at once")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long is measured, 60 at most")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser = arguments.parser("voice-agent bench lag", (__doc__ or "").split("\n")[0])
+    parser.add_argument("--sessions", type=arguments.whole(1, 10_000), default=8, help="callers at once")
+    seconds = arguments.number(1, LONGEST_S)
+    parser.add_argument("--seconds", type=seconds, default=30.0, help="how long is measured, 60 at most")
+    parser.add_argument("--json", type=arguments.file_to_write, help="write the results here")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # our server ends with us
     try:

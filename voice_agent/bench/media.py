@@ -7,19 +7,18 @@ WebRTC sessions are added until more than 1 % of the frames leave later than BOU
 server's own pacer. CPU time is a session's true cost on any machine; pacing only where nobody else needs the cores.
 """
 
-import argparse
 import json
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from voice_agent.audio import FRAME_MS
+from voice_agent.bench import arguments
 from voice_agent.bench.callers_process import CallersProcess, Calls, Count, Transport, callers_process
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.own_server import OwnServer, Spent, own_server
@@ -86,19 +85,18 @@ class Point:
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; 1 if a row is not what it is called (it says why), 2 if nothing could be measured."""
-    parser = argparse.ArgumentParser(
-        prog="voice-agent bench media", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--sessions", type=int, default=8, help="of each kind, for the cost of one")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long each kind is measured")
+    parser = arguments.parser("voice-agent bench media", (__doc__ or "").split("\n")[0])
+    sessions, seconds = arguments.whole(0), arguments.number(1)
+    parser.add_argument("--sessions", type=sessions, default=8, help="of each kind, for the cost of one")
+    parser.add_argument("--seconds", type=seconds, default=20.0, help="how long each kind is measured")
     parser.add_argument(
         "--ramp",
         type=_steps,
         default=(20, 30, 40, 50, 60),
         help="talking sessions on one core, e.g. 20,40; 0: none",
     )
-    parser.add_argument("--ramp-seconds", type=float, default=10.0, help="how long each step is measured")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--ramp-seconds", type=seconds, default=10.0, help="how long each step is measured")
+    parser.add_argument("--json", type=arguments.file_to_write, help="write the results here")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # our server ends with us
     try:
@@ -238,7 +236,7 @@ def _report(nothing: Spent, points: Sequence[Point], ramp: Sequence[Point]) -> d
 
 
 def _steps(text: str) -> tuple[int, ...]:
-    return tuple(step for step in map(int, text.split(",")) if step)
+    return tuple(step for step in arguments.several(arguments.whole(0))(text) if step)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ the instant the chunk is made to the instant the server has its bytes. Both ways
 machine's mood falls on both. Needs no server: `python -m voice_agent.bench.pcm`.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -13,9 +12,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from voice_agent.bench import arguments
 from voice_agent.bench.statistics import nearest_rank
 from voice_agent.engine.connection import Connection
 from voice_agent.engine.messages import SpeechChunk, decode_from_engine, encode
@@ -31,10 +30,11 @@ WAYS = ("inline", "pool")
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print; JSON on request."""
-    parser = argparse.ArgumentParser(prog="voice-agent bench pcm", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each way, length and round")
-    parser.add_argument("--rounds", type=int, default=2, help="how often the ways take turns")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser = arguments.parser("voice-agent bench pcm", (__doc__ or "").split("\n")[0])
+    seconds, rounds = arguments.number(0.1), arguments.whole(1)
+    parser.add_argument("--seconds", type=seconds, default=3.0, help="for each way, length and round")
+    parser.add_argument("--rounds", type=rounds, default=2, help="how often the ways take turns")
+    parser.add_argument("--json", type=arguments.file_to_write, help="write the results here")
     options = parser.parse_args(argv)
     rows = [
         {

@@ -10,11 +10,11 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from voice_agent.audio import Samples
+from voice_agent.bench import arguments
 from voice_agent.bench.listener import onset_sample
 from voice_agent.bench.machine import commit
 from voice_agent.bench.sentences import texts
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
         )
     print(f"{options.sentences} sentences each, commit {commit() or 'unknown'}")
     if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     return 0
 
 
@@ -113,10 +113,11 @@ def _clauses(count: int) -> Iterator[list[SpokenWord]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="voice-agent bench silence", description="what cutting leading silence gains, by voice"
+    parser = arguments.parser("voice-agent bench silence", "what cutting leading silence gains, by voice")
+    voices = [model.name for model in MODELS.values() if model.role == "talker"]
+    parser.add_argument(
+        "--model", nargs="+", choices=voices, help="voice models (default: all whose weights are there)"
     )
-    parser.add_argument("--model", nargs="+", help="voice models (default: all whose weights are there)")
-    parser.add_argument("--sentences", type=int, default=10, help="said by each voice")
-    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--sentences", type=arguments.whole(1), default=10, help="said by each voice")
+    parser.add_argument("--json", type=arguments.file_to_write, help="write the figures to this file")
     return parser

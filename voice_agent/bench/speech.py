@@ -20,7 +20,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from voice_agent.bench import load, speech_load
+from voice_agent.bench import arguments, load, speech_load
 from voice_agent.bench.http_stream import ConnectionPool
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.speech_load import Caller, Gpu, Reply
@@ -56,10 +56,13 @@ class Bench:
 def main(argv: Sequence[str]) -> int:
     """Run with the command line behind `bench speech`; prints the table and returns the exit status."""
     if "--quality" in argv:
-        from voice_agent.bench.speech_quality import main as quality  # needs torch
+        from voice_agent.bench.speech_quality_options import main as quality
 
         return quality([word for word in argv if word != "--quality"])
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.draw and not options.picture:
+        parser.error("--draw: it needs --picture FILE to write to")
     if options.draw:
         return _draw(options)
     if not options.rps and not options.streams:
@@ -204,10 +207,10 @@ def _without_key(argv: Sequence[str]) -> list[str]:
 
 def _write(report: Report, options: argparse.Namespace) -> None:
     if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+        options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     if options.picture and any(p["loop"] == "open" for p in report["points"]):
         title = f"{options.server}: {options.note}" if options.note else options.server
-        Path(options.picture).write_text(picture(report["points"], options.limit_ms, title), "utf-8")
+        options.picture.write_text(picture(report["points"], options.limit_ms, title), "utf-8")
     print(table(report["points"]))
     for p in report["points"]:
         if p["word_error_rate"] is not None:
@@ -231,10 +234,7 @@ def _draw(options: argparse.Namespace) -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"bench speech: {options.draw} is no report of an open loop ({error})", file=sys.stderr)
         return 2
-    if not options.picture:
-        print("bench speech: --draw needs --picture FILE to write to", file=sys.stderr)
-        return 2
-    Path(options.picture).write_text(drawn, "utf-8")
+    options.picture.write_text(drawn, "utf-8")
     return 0
 
 
@@ -262,21 +262,22 @@ def _asking(options: argparse.Namespace) -> Asking:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="voice-agent bench speech",
-        description="first sound, gaps and capacity of a speech route under load",
+    parser = arguments.parser(
+        "voice-agent bench speech", "first sound, gaps and capacity of a speech route under load"
     )
-    add = parser.add_argument
-    add("--url", default="http://127.0.0.1:8000", help="the server's address")
+    add, count = parser.add_argument, arguments.whole(0)
+    seconds, some_seconds = arguments.number(0), arguments.number(0.1)
+    rps, streams = arguments.number(0.01), arguments.whole(1)
+    add("--url", type=arguments.address, default="http://127.0.0.1:8000", help="the server's address")
     add("--server", choices=sorted(SERVERS), default="ours", help="whose dialect the route speaks")
-    add("--api-key", default="", help="sent as a bearer token")
-    add("--rps", type=float, nargs="+", help="loads of the open loop, requests a second (default 1 10 20 30)")
-    add("--streams", type=int, nargs="+", help="closed loop: so many requests at once")
-    add("--seconds", type=float, default=60, help="measured time of a point and seed")
-    add("--warm-up", type=float, default=10, help="seconds before, at the same load")
+    add("--api-key", type=arguments.api_key, default="", help="sent as a bearer token")
+    add("--rps", type=rps, nargs="+", help="loads of the open loop, requests a second (default 1 10 20 30)")
+    add("--streams", type=streams, nargs="+", help="closed loop: so many requests at once")
+    add("--seconds", type=some_seconds, default=60, help="measured time of a point and seed")
+    add("--warm-up", type=seconds, default=10, help="seconds before, at the same load")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of arrivals, order of texts, lengths")
-    add("--pause", type=float, default=2, help="seconds between two measurements")
-    add("--timeout", type=float, default=120, help="seconds for a whole answer")
+    add("--pause", type=seconds, default=2, help="seconds between two measurements")
+    add("--timeout", type=some_seconds, default=120, help="seconds for a whole answer")
     add("--model", help="instead of the dialect's usual one")
     add("--voice", help="instead of the dialect's usual one")
     add("--language", help="instead of the dialect's usual one")
@@ -287,18 +288,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--length-field", help="the request's field for it, in frames")
     add("--extra", action="append", default=[], metavar="NAME=JSON", help="one more field of every request")
-    add("--quality-jobs", type=int, default=0, help="quality-first requests that always run beside")
-    add("--transcribe", type=int, default=0, metavar="N", help="recognize every Nth reply: word errors")
+    add("--quality-jobs", type=count, default=0, help="quality-first requests that always run beside")
+    add("--transcribe", type=count, default=0, metavar="N", help="recognize every Nth reply: word errors")
     add(
         "--recognizer", choices=RECOGNIZERS, help="who hears them (default: the first of these that is there)"
     )
-    add("--limit-ms", type=float, default=50, help="p95 of audible first sound that a point must keep")
-    add("--most-underruns", type=float, default=0, help="share of replies that may run dry")
-    add("--most-word-errors", type=float, default=0.05, help="word error rate that a point must keep")
-    add("--gpu-price", type=float, default=3, help="dollars an hour")
-    add("--gpu", type=int, default=0, help="which one nvidia-smi watches")
-    add("--json", help="write the report to this file")
-    add("--picture", help="write an SVG of the open-loop points to this file")
+    add("--limit-ms", type=seconds, default=50, help="p95 of audible first sound that a point must keep")
+    add("--most-underruns", type=seconds, default=0, help="share of replies that may run dry")
+    add("--most-word-errors", type=seconds, default=0.05, help="word error rate that a point must keep")
+    add("--gpu-price", type=seconds, default=3, help="dollars an hour")
+    add("--gpu", type=count, default=0, help="which one nvidia-smi watches")
+    add("--json", type=arguments.file_to_write, help="write the report to this file")
+    add("--picture", type=arguments.file_to_write, help="write an SVG of the open-loop points to this file")
     add("--draw", metavar="REPORT", help="ask nobody: draw the --picture of a report that --json wrote")
     add(
         "--quality",

@@ -9,12 +9,10 @@ voice, an instruction, a clone). Runs the engine of slots in this process: torch
 import argparse
 import json
 import queue
-import shlex
 import sys
 import tempfile
 import time
 import wave
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -107,13 +105,12 @@ class Found:
         }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run; prints the table. Exit status 0, 2 if the command or the weights are wrong."""
-    options = _parser().parse_args(argv)
+def run(options: argparse.Namespace, command: str) -> int:
+    """Measure; prints the table. Exit status 0, 2 if the command or the weights are wrong."""
     frames, ring = options.frames, SIZES.ring
     if not 1 <= frames <= ring or not all(1 <= chunk <= max(SIZES.render_frames) for chunk in options.chunks):
         print(
-            f"bench speech --quality: 1..{ring} frames, chunks of 1..{max(SIZES.render_frames)}",
+            f"bench speech --quality: --frames should be 1 to {ring}, --chunks 1 to {max(SIZES.render_frames)}",
             file=sys.stderr,
         )
         return 2
@@ -122,9 +119,9 @@ def main(argv: Sequence[str]) -> int:
     except (ConfigError, WeightsError) as error:
         print(f"bench speech --quality: {error}", file=sys.stderr)
         return 2
-    report["command"] = shlex.join(["voice-agent", "bench", "speech", "--quality", *argv])
+    report["command"] = command
     if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+        options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     print(table(report))
     return 0
 
@@ -266,19 +263,3 @@ def table(report: dict[str, Any]) -> str:
         f"command {report['command']}",
     ]
     return "\n".join(lines)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="voice-agent bench speech --quality",
-        description="latency first against quality first, by chunk size",
-    )
-    add = parser.add_argument
-    add("--size", choices=("tiny", "0.6b", "1.7b"), default="tiny", help="of random weights")
-    add("--folder", default="", help="a Qwen3-TTS checkpoint instead")
-    add("--chunks", type=int, nargs="+", default=[4, 8, 16], help="frames of 80 ms")
-    add("--frames", type=int, default=64, help="most frames of a reply")
-    add("--replies", type=int, default=5, help="of each way, after one that warms up")
-    add("--plain-codec", action="store_true", help="not by Triton kernels, even if they prove right here")
-    add("--json", help="write the report to this file")
-    return parser

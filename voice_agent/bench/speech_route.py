@@ -10,16 +10,20 @@ import argparse
 import asyncio
 import json
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from voice_agent.bench import arguments
 from voice_agent.clock import MonotonicClock
 from voice_agent.engine.messages import Failed, Finished, Speak, SpeakEnd, SpeakText, SpeechChunk, SpokenWord
 from voice_agent.engine.runtime import EngineLimits, EngineSpec, TalkerOptions
 from voice_agent.engine.supervisor import EngineProcess
 from voice_agent.errors import EngineError
 
+NAME = "speech_route"
+OPTIONS = "the family's, as JSON"
 WORD = re.compile(r"\S+")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\nx-sample-rate: 24000\r\ntransfer-encoding: chunked\r\n\r\n"
 STATUS = {400: "Bad Request", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
@@ -27,16 +31,22 @@ STATUS = {400: "Bad Request", 404: "Not Found", 429: "Too Many Requests", 500: "
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted; prints `ready` with what the engine says of itself."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=8000)
+    parser = arguments.parser(f"python -m voice_agent.bench.{NAME}", (__doc__ or "").split("\n")[0])
+    parser.add_argument("--port", type=arguments.whole(0, 65535), default=8000)
     parser.add_argument("--family", default="qwen3-tts")
     parser.add_argument("--folder", default="")
     parser.add_argument("--voice", default="ryan")
-    parser.add_argument("--options", type=json.loads, default={"random": True}, help="the family's, as JSON")
+    parser.add_argument("--options", type=arguments.json_object, default={"random": True}, help=OPTIONS)
     parser.add_argument("--timings", action="store_true", help="print the engine's own ms of every reply")
     options = parser.parse_args(argv)
+    if options.family == "qwen3-tts" and arguments.lacks(NAME, "torch"):
+        return 2
     try:
-        asyncio.run(_serve(options))
+        listening = socket.create_server(("127.0.0.1", options.port))
+    except OSError as error:
+        parser.error(f"--port: {options.port} cannot be listened on: {error.strerror}")
+    try:
+        asyncio.run(_serve(options, listening))
     except KeyboardInterrupt:
         return 0
     except EngineError as error:
@@ -45,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-async def _serve(options: argparse.Namespace) -> None:
+async def _serve(options: argparse.Namespace, listening: socket.socket) -> None:
     talker = TalkerOptions(options.family, options.folder, options.voice, extra=options.options)
     limits = EngineLimits(start_s=300.0, queued_requests=4096, queued_results=4096)
     spec = EngineSpec("speech", talker=talker, limits=limits, env={"OMP_NUM_THREADS": "1"})
@@ -54,7 +64,7 @@ async def _serve(options: argparse.Namespace) -> None:
     )
     await engine.start()
     route = Route(engine, options.timings)
-    server = await asyncio.start_server(route.connection, "127.0.0.1", options.port)
+    server = await asyncio.start_server(route.connection, sock=listening)
     print("ready", json.dumps(engine.describe), flush=True)
     try:
         await server.serve_forever()

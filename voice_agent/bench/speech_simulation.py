@@ -5,7 +5,6 @@ public speech sets (lognormal, mean 52 frames of 80 ms, p95 91, cut to 16-140); 
 and has no buffer. What is measured is the scheduler's share: real costs come from the device, see `bench speech`.
 """
 
-import argparse
 import heapq
 import itertools
 import math
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from voice_agent.bench import arguments
 from voice_agent.bench.load import reply_frames
 from voice_agent.bench.speech_device import DeviceCosts, Launch, SimulatedDevice
 from voice_agent.bench.statistics import nearest_rank
@@ -221,16 +221,20 @@ def row_of(outcomes: Sequence[Outcome]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Print the table; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="speech_simulation", description="the cycle scheduler on assumed costs"
-    )
-    parser.add_argument("--rps", type=float, nargs="+", default=[10, 30, 40, 60])
-    parser.add_argument("--seconds", type=float, default=30)
+    name = "python -m voice_agent.bench.speech_simulation"
+    parser = arguments.parser(name, "the cycle scheduler on assumed costs")
+    parser.add_argument("--rps", type=arguments.number(0.1), nargs="+", default=[10, 30, 40, 60])
+    parser.add_argument("--seconds", type=arguments.number(0.1), default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--costs", choices=sorted(MODELS), nargs="+", default=list(MODELS))
-    parser.add_argument("--skipped", type=int, default=1, help="frames at a reply's start that never sound")
     parser.add_argument(
-        "--quality-jobs", type=int, default=0, help="quality-first replies that always run beside"
+        "--skipped", type=arguments.whole(0), default=1, help="frames at a reply's start that never sound"
+    )
+    parser.add_argument(
+        "--quality-jobs",
+        type=arguments.whole(0),
+        default=0,
+        help="quality-first replies that always run beside",
     )
     options = parser.parse_args(argv)
     print(
@@ -246,6 +250,9 @@ def main(argv: Sequence[str]) -> int:
             limit_ms = (options.seconds + 20) * 1000 if options.quality_jobs else math.inf
             everyone = simulation.run(limit_ms)
             outcomes = [o for o in everyone if o.plan.latency_first]
+            if not outcomes:
+                print(f"{name:18}{rps:5.0f}{0:6}   nobody asked within {options.seconds:g} s")
+                continue
             heard_ms = sum(o.heard_ms for o in everyone if not o.plan.latency_first)
             slow = (
                 f"   quality {heard_ms / simulation.device.now_ms:.0f} x real" if options.quality_jobs else ""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voice_agent.bench import arguments as words
 from voice_agent.bench.machine import commit, machine
 from voice_agent.bench.memory_lid import MemoryLid
 from voice_agent.bench.plugin_metadata import with_plugin
@@ -36,6 +37,7 @@ from voice_agent.errors import ConfigError, VoiceAgentError
 from voice_agent.models.vllm_rows import pool_shape
 
 CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
+LEAST_PROMPT = 16  # more than the template takes
 START_S = 590.0
 POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
 READERS = ("device", "host", "nobody")
@@ -61,12 +63,21 @@ class Subject:
         """From NAME or NAME:HIDDEN, and behind commas reader=WAY, waves=N and numbers of vLLM's AsyncEngineArgs."""
         head, *more = text.split(",")
         name, _, hidden = head.partition(":")
+        if unequal := [part for part in more if "=" not in part]:
+            raise ConfigError(f"--model: {unequal[0]!r} should be NAME=NUMBER")
         given = dict(part.split("=", 1) for part in more)
         reader = given.pop("reader", reader)
         if reader not in READERS:
             raise ConfigError(f"--model: reader={reader} is none of {', '.join(READERS)}")
-        waves = int(given.pop("waves", 0))
-        return cls(name, hidden, reader, waves, tuple((key, int(value)) for key, value in given.items()))
+        if name not in SHAPES and not Path(name).is_dir():
+            raise ConfigError(
+                f"--model: {name!r} is no folder here and none of the shapes {', '.join(SHAPES)}"
+            )
+        for key, value in given.items():
+            if not value.removeprefix("-").isdecimal():
+                raise ConfigError(f"--model: {key}={value!r} should be a whole number")
+        numbers = {key: int(value) for key, value in given.items()}
+        return cls(name, hidden, reader, numbers.pop("waves", 0), tuple(numbers.items()))
 
     def __str__(self) -> str:
         rows = [f"with hidden rows ({self.hidden}, read by {self.reader})"] if self.hidden else []
@@ -75,7 +86,7 @@ class Subject:
 
 async def measured(arguments: argparse.Namespace, report: dict[str, Any]) -> None:
     """Start every engine (all at once with `together`), measure one after the other, then crash one if asked to."""
-    subjects = [Subject.parsed(text, arguments.reader) for text in arguments.model]
+    subjects: list[Subject] = arguments.model
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lid = MemoryLid("voice-agent-bench") if arguments.crash else None
@@ -150,7 +161,7 @@ async def _started(engine: EngineProcess, stack: AsyncExitStack) -> float:
 def spec(folder: Path, subject: Subject, arguments: argparse.Namespace, pool: str) -> EngineSpec:
     """The Thinker engine on vLLM, as a configuration would ask for it."""
     engine_args = {"language_model_only": True} if "omni" in subject.name else {}
-    engine_args |= json.loads(arguments.engine_args) | dict(subject.engine_args)
+    engine_args |= arguments.engine_args | dict(subject.engine_args)
     if arguments.quick:
         engine_args["compilation_config"] = QUICK
     options: dict[str, Any] = {
@@ -218,8 +229,8 @@ def tell(text: str) -> None:
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The command line; raises SystemExit."""
-    parser = argparse.ArgumentParser(prog="voice-agent bench thinker", description=__doc__)
-    add = parser.add_argument
+    parser = words.parser("voice-agent bench thinker", __doc__ or "")
+    add, count = parser.add_argument, words.whole(1)
     shapes = ", ".join(SHAPES)
     add(
         "--model",
@@ -227,13 +238,19 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         help=f"a folder, or a shape without weights ({shapes}); NAME:HIDDEN with rows; behind commas reader=WAY, "
         "waves=N and numbers of vLLM's AsyncEngineArgs, such as max_num_batched_tokens=2048",
     )
-    add("--sessions", default="1,8,32,64", help="how many ask at once, level by level; empty: no waves")
-    add("--prompt-tokens", type=int, default=300)
-    add("--answer-tokens", type=int, default=128)
-    add("--waves", type=int, default=5, help="waves of each kind at a level, at least")
+    levels = words.several(count)
+    add(
+        "--sessions",
+        type=levels,
+        default=[1, 8, 32, 64],
+        help="how many ask at once, level by level; empty: no waves",
+    )
+    add("--prompt-tokens", type=words.whole(LEAST_PROMPT), default=300, help="of each question")
+    add("--answer-tokens", type=count, default=128, help="of each answer")
+    add("--waves", type=count, default=5, help="waves of each kind at a level, at least")
     add(
         "--least-answers",
-        type=int,
+        type=count,
         default=40,
         help="answers of each kind at a level, at least (40 waves at most)",
     )
@@ -248,23 +265,31 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         default="",
         help=f"with two models together: end one's core under load, watch both ({', '.join(ENDS)}; several by comma)",
     )
-    add("--context", type=int, default=1024, help="tokens of context")
+    add("--context", type=words.whole(256), default=1024, help="tokens of context")
     add(
         "--reader",
         choices=READERS,
         default="device",
         help="where hidden rows are handed over; nobody: device memory whose blocks are given back unread",
     )
-    add("--layers", type=int, default=0, help="cut the shape to so many layers")
+    add("--layers", type=words.whole(0), default=0, help="cut the shape to so many layers")
     add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")
     add("--quick", action="store_true", help="graphs for decode steps only, no compilation: starts sooner")
     add("--verbose", action="store_true", help="what the engines print")
-    add("--memory", type=float, default=0.0, help="part of the GPU's memory that vLLM may take")
-    add("--engine-args", default="{}", help="more of vLLM's AsyncEngineArgs, as JSON")
-    add("--json", default="", help="write the report there")
+    add("--memory", type=words.number(0, 1), default=0.0, help="part of the GPU's memory that vLLM may take")
+    add("--engine-args", type=words.json_object, default={}, help="more of vLLM's AsyncEngineArgs, as JSON")
+    add("--json", type=words.file_to_write, help="write the report there")
     arguments = parser.parse_args(argv)
-    arguments.model = arguments.model or ["qwen3-1.7b"]
-    arguments.sessions = [int(text) for text in arguments.sessions.split(",") if text]
+    try:
+        arguments.model = [
+            Subject.parsed(text, arguments.reader) for text in arguments.model or ["qwen3-1.7b"]
+        ]
+    except ConfigError as error:
+        parser.error(str(error))
+    asked = arguments.prompt_tokens + arguments.answer_tokens
+    if asked > arguments.context:
+        parts = f"{arguments.prompt_tokens} + {arguments.answer_tokens} tokens"
+        parser.error(f"--context: {parts} do not fit into {arguments.context}; lower them or raise it")
     arguments.crash = [end for end in arguments.crash.split(",") if end]
     if unknown := set(arguments.crash) - set(ENDS):
         parser.error(f"--crash: {', '.join(sorted(unknown))} is none of {', '.join(ENDS)}")
@@ -276,6 +301,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     """Measure, print; 1 if an engine could not do it."""
     arguments = parsed(argv)
+    if words.lacks("bench thinker", "vllm"):
+        return 2
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING)
     report: dict[str, Any] = {"models": {}}
     failed = False
@@ -290,7 +317,7 @@ def main(argv: Sequence[str]) -> int:
         "command": shlex.join(["voice-agent", "bench", "thinker", *argv]),
     }
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1))
+        arguments.json.write_text(json.dumps(report, indent=1))
     print(table(report))
     return int(failed)
 

@@ -8,7 +8,6 @@ weights are vLLM's dummies (load_format "dummy"). Source of the shapes: the mode
 spoken: see spoken_vocabulary.
 """
 
-import argparse
 import json
 import random
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voice_agent.bench import arguments
 from voice_agent.bench.spoken_vocabulary import CUT, spoken_tokens
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -156,13 +156,18 @@ PLAIN = Chat()
 
 def main(argv: Sequence[str]) -> int:
     """Write one folder."""
-    parser = argparse.ArgumentParser(prog="python -m voice_agent.bench.thinker_models")
-    parser.add_argument("folder", type=Path)
+    parser = arguments.parser("python -m voice_agent.bench.thinker_models", (__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where it is written; made if it is not there")
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-8b")
-    parser.add_argument("--layers", type=int, default=0, help="so many, instead of the shape's own")
+    parser.add_argument(
+        "--layers", type=arguments.whole(0), default=0, help="so many, instead of the shape's own"
+    )
     parser.add_argument("--spoken", action="store_true", help="whatever is drawn reads like everyday English")
     options = parser.parse_args(argv)
-    print(write_folder(options.folder, options.shape, options.layers, spoken=options.spoken))
+    try:
+        print(write_folder(options.folder, options.shape, options.layers, spoken=options.spoken))
+    except OSError as error:
+        parser.error(f"FOLDER: {options.folder} cannot be written: {error.strerror}")
     return 0
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import httpx
 
-from voice_agent.bench import measure, overlap, report, turn_load, turn_set
+from voice_agent.bench import arguments, measure, overlap, report, turn_load, turn_set
 from voice_agent.bench.caller import Caller
 from voice_agent.bench.exactness import Ears, RecognizingEars, ToneEars, exactness
 from voice_agent.bench.labelled import KINDS, OVER_A_REPLY, ItemSound, items, sound_of
@@ -117,19 +117,22 @@ def _print(result: report.Report, *, as_json: bool) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("voice-agent bench turn", description="Measure a server like a caller.")
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server's address")
-    parser.add_argument("--turns", type=_count, default=10, help="questions to ask, a call each")
+    parser = arguments.parser("voice-agent bench turn", "Measure a server like a caller.")
+    count = arguments.whole(0)
     parser.add_argument(
-        "--barges", type=_count, help="barge-ins to make (default: half as many as turns, at most 6)"
+        "--url", type=arguments.address, default="http://127.0.0.1:8000", help="the server's address"
     )
-    parser.add_argument("--sessions", type=_count, default=0, metavar="N", help="N callers at once")
+    parser.add_argument("--turns", type=count, default=10, help="questions to ask, a call each")
+    parser.add_argument(
+        "--barges", type=count, help="barge-ins to make (default: half as many as turns, at most 6)"
+    )
+    parser.add_argument("--sessions", type=count, default=0, metavar="N", help="N callers at once")
     parser.add_argument(
         "--transport", choices=("webrtc", "websocket"), default="webrtc", help="of the callers of --sessions"
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=arguments.number(0),
         default=0.0,
         help="no turn begins later than this (0: no limit)",
     )
@@ -143,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="put this part of the labelled set to the server (may be given more than once)",
     )
-    parser.add_argument("--items", type=_count, metavar="N", help="at most N items of each kind")
+    parser.add_argument("--items", type=count, metavar="N", help="at most N items of each kind")
     parser.add_argument(
         "--tones",
         action="store_true",
@@ -160,16 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recognizer", choices=RECOGNIZERS, help="model that hears the replies again")
     parser.add_argument("--no-wer", action="store_true", help="do not recognize the replies again")
     parser.add_argument(
-        "--api-key", default=os.environ.get("VOICE_AGENT_API_KEY"), help="if the server wants one"
+        "--api-key",
+        type=arguments.api_key,
+        default=os.environ.get("VOICE_AGENT_API_KEY"),
+        help="if the server wants one",
     )
     return parser
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
 
 
 def _material(options: argparse.Namespace, store: Store) -> Material:

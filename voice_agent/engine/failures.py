@@ -28,12 +28,15 @@ def code_and_text(error: BaseException) -> tuple[str, str]:
     if memory := _which_memory(error):
         return OUT_OF_MEMORY, memory
     if isinstance(error, ModuleNotFoundError):
-        return "missing_module", f"the module {error.name} is not installed{_way_to(error.name or '')}"
+        return "missing_module", not_installed(error.name or "")
     return "model_error", f"the model failed with {type(error).__name__}"
 
 
-def _way_to(module: str) -> str:
-    return ": pip install 'voice-agent[gpu]'" if module.partition(".")[0] in _GPU_MODULES else ""
+def not_installed(module: str) -> str:
+    """The sentence for a module that is missing, with the way to it if an extra of ours brings it."""
+    known = module.partition(".")[0] in _GPU_MODULES
+    way = ": .venv/bin/pip install -e '.[gpu]' in the clone (docs/engines.md)" if known else ""
+    return f"the module {module} is not installed{way}"
 
 
 def _which_memory(error: BaseException) -> str:
