@@ -155,7 +155,9 @@ class Tones:
 
 
 def load(folder: Path, options: RecognizerOptions | ThinkerOptions | TalkerOptions) -> Ears | Script | Tones:
-    """The family's entry; a folder named missing has no weights."""
+    """The family's entry; a folder named missing has no weights, for one named bare a library is missing."""
+    if folder.name == "bare":
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     if folder.name == "missing":
         raise WeightsError("model.bin is missing: run `voice-agent models pull`")
     if isinstance(options, RecognizerOptions):

@@ -207,6 +207,15 @@ async def test_a_start_that_fails_says_what_to_do() -> None:
     assert failed.value.code == "weights_error" and engine.state == "closed" and engine.pid is None
 
 
+async def test_a_library_that_is_not_installed_is_told_without_a_stack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = process_engine(thinker_spec(folder="bare"), "thinker")
+    with pytest.raises(EngineStartFailed, match="the module torch is not installed: .venv/bin/pip install"):
+        await engine.start()
+    assert "cannot start" in caplog.text and "Traceback" not in caplog.text and "File " not in caplog.text
+
+
 async def test_a_start_that_crashes_shows_the_last_lines() -> None:
     engine = EngineProcess(
         "talker",

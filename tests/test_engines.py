@@ -14,6 +14,7 @@ from voice_agent.engines import (
     model_names,
     running_engines,
     speech_spec,
+    start_engines,
     store_of,
     thinker_spec,
 )
@@ -126,6 +127,25 @@ async def test_a_thinker_on_vllm_is_planned_by_its_folder_or_by_what_is_said_of_
     else:
         with pytest.raises(ConfigError, match="engines.thinker.weights_gb: the weights are not here"):
             await engines.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("section", "family", "module"), [("thinker", "vllm", "vllm"), ("talker", "qwen3-tts", "torch")]
+)
+async def test_a_library_that_is_not_installed_is_told_before_a_process_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, family: str, module: str
+) -> None:
+    scripted = {"family": "scripted", "model": ""}
+    flags: dict[str, Any] = {name: scripted for name in ("recognizer", "thinker", "talker")}
+    flags |= {section: {"family": family, "model": "some/model"}, "models": {"cache": str(tmp_path)}}
+    config = load_config(environment={}, flags=flags)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType]
+    async with running_engines(config, store_of(config), MonotonicClock(), lambda line: None) as engines:
+        with pytest.raises(ConfigError) as error:
+            await start_engines(engines, config)
+        assert (engines.thinker_process.state, engines.speech_process.state) == ("stopped", "stopped")
+    way = "is not installed: .venv/bin/pip install -e '.[gpu]' in the clone"
+    assert f"{section}.family: for {family!r} the module {module} {way}" in str(error.value)
 
 
 @pytest.mark.parametrize(

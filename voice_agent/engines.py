@@ -5,6 +5,7 @@ recognizer alone. Both start at once and are ready after their warm-up.
 """
 
 import asyncio
+import importlib.util
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engine.admission import Admission, AdmissionLimits, AdmittedEngine
 from voice_agent.engine.client import EngineClient
+from voice_agent.engine.failures import not_installed
 from voice_agent.engine.messages import primary_tag
 from voice_agent.engine.runtime import (
     EngineLimits,
@@ -36,6 +38,7 @@ from voice_agent.speech.watermark import PassThrough
 
 VLLM_START_S = 900.0  # weights from a cold disk, compilation, graphs
 GRAPHS_START_S = 300.0  # weights, kernels compiled for the first time, some 120 graphs
+GPU_MODULES = {"vllm": "vllm", "qwen3-tts": "torch"}  # which the extra `gpu` brings, by family
 TALKERS = {"piper-joe": "piper", "kokoro-82m": "kokoro"}  # the pinned ones' families
 THINKER_NICE = 8  # an LLM takes every core there is: media, words and first sound go before it
 
@@ -281,6 +284,14 @@ async def running_engines(
         yield Engines(thinker_process, speech_process, thinker, admitted)
 
 
+def _check_modules(config: Config) -> None:
+    """Raise ConfigError when a family's library is not installed, before a process is started to find that out."""
+    for section, family in (("thinker", config.thinker.family), ("talker", config.talker.family)):
+        module = GPU_MODULES.get(family)
+        if module and importlib.util.find_spec(module) is None:
+            raise ConfigError(f"{section}.family: for {family!r} {not_installed(module)}")
+
+
 async def thinker_warning(engines: Engines) -> str:
     """What is wrong with a Thinker behind a URL, for the person who started the server; empty if nothing is."""
     return await engines.thinker.probe() if isinstance(engines.thinker, RemoteThinker) else ""
@@ -288,6 +299,7 @@ async def thinker_warning(engines: Engines) -> str:
 
 async def start_engines(engines: Engines, config: Config) -> None:
     """Wait until both are warm. Raises EngineStartFailed with what to do, ConfigError for an unknown voice."""
+    _check_modules(config)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(engines.thinker_process.start())

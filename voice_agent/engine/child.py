@@ -129,7 +129,8 @@ async def _load(spec: EngineSpec, post: "_Post") -> Engine | None:
         gc.collect()
         gc.freeze()  # a library's million objects live for ever: no collection in mid-answer looks at them again
     except Exception as error:  # noqa: BLE001 - the start's supervisor: a person is told whatever went wrong
-        logger.error("cannot start", exc_info=not isinstance(error, VoiceAgentError))
+        named = isinstance(error, VoiceAgentError | ModuleNotFoundError)  # needs no stack to be understood
+        logger.error("cannot start", exc_info=not named)
         post(_start_failure(error))
         return None
     post(Ready(engine.describe))
