@@ -154,7 +154,7 @@ class EngineConfig:
 
     devices: tuple[int, ...] = setting("GPUs, counted as nvidia-smi does. Empty: the CPU.", ())
     warm_spare: bool = setting(
-        "Keep a second process ready, which serves at once if the first one dies. Takes its memory twice; not for vllm.",
+        "Keep a second process ready: it serves at once if the first one dies. Takes its memory twice. Not for vllm.",
         False,
     )
     weights_gb: float = setting("GPU memory of the weights; 0 takes the size of their files.", 0.0)
