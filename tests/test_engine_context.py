@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice_agent.engine.context import KEPT_PART, ContextTooLong, fit_messages
+from voice_agent.engine.context import KEPT_PART, ContextTooLong, Count, fit_messages
+from voice_agent.errors import EngineError
 
 Message = dict[str, Any]
 OVERHEAD = 5  # of a template, once
@@ -14,6 +15,14 @@ OVERHEAD = 5  # of a template, once
 
 def count(messages: list[Message]) -> int:
     return OVERHEAD + sum(3 + len(str(message.get("content") or "").split()) for message in messages)
+
+
+def strict_count(messages: list[Message]) -> int:
+    """As a template that goes on after no call, and after one answer at most; llama.cpp's refuses so."""
+    two = [m["role"] for m in messages[-2:]] == ["assistant", "assistant"]
+    if two or (messages[-1]["role"] == "assistant" and messages[-1].get("tool_calls")):
+        raise EngineError("cannot continue this", code="invalid_request")
+    return count(messages)
 
 
 def message(role: str, words: int, **more: Any) -> Message:
@@ -38,15 +47,15 @@ def conversations(draw: st.DrawFn) -> list[Message]:
                 rest.append(message("tool", 3, tool_call_id=call_id))
             else:
                 late = [call_id]
-        rest.append(message("assistant", draw(st.integers(0, 40))))
+        rest += [message("assistant", draw(st.integers(0, 40))) for _ in range(draw(st.integers(0, 2)))]
     rest.append(message("user", draw(st.integers(0, 25)), name="newest"))
     rest += [message("tool", 3, tool_call_id=call_id) for call_id in late]
     return ([message("system", draw(st.integers(0, 10)))] if draw(st.booleans()) else []) + rest
 
 
-@given(messages=conversations(), limit=st.integers(20, 400))
+@given(messages=conversations(), limit=st.integers(20, 400), count=st.sampled_from([count, strict_count]))
 def test_what_is_kept_fits_is_the_end_begins_at_a_turn_and_holds_every_tool_pair(
-    messages: list[Message], limit: int
+    messages: list[Message], limit: int, count: Count
 ) -> None:
     system = [m for m in messages if m["role"] == "system"]
     rest = messages[len(system) :]
@@ -101,3 +110,55 @@ def test_a_turn_that_cannot_fit_is_an_error_with_a_code(messages: list[Message])
     with pytest.raises(ContextTooLong) as error:
         fit_messages(messages, count, 50)
     assert error.value.code == "context_too_long" and not error.value.retryable
+
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {}}]}
+USED = [message("user", 5), CALL, message("tool", 3, tool_call_id="c"), message("assistant", 5)]
+UNANSWERED = [message("user", 5), CALL, message("tool", 3, tool_call_id="c")]
+TWICE = [message("user", 5), message("assistant", 5), message("assistant", 5)]
+PAIRS = [message("user", 10), message("assistant", 10)] * 30
+
+
+@pytest.mark.parametrize("piece", [USED, UNANSWERED, TWICE, [message("user", 5), CALL]])
+@pytest.mark.parametrize("at", [0, 20, 60])
+def test_a_long_history_is_cut_where_the_template_takes_it(piece: list[Message], at: int) -> None:
+    history = [message("system", 5), *PAIRS[:at], *piece, *PAIRS[at:], message("user", 5)]
+    fitted = fit_messages(history, strict_count, 200)
+    assert 0.3 * 200 < count(fitted) <= 200
+    assert (
+        fitted[0] == history[0] and fitted[1:] == history[1 - len(fitted) :] and fitted[1]["role"] == "user"
+    )
+    assert fitted == fit_messages(history, count, 200)
+
+
+def test_turns_that_no_template_takes_by_themselves_are_passed_over() -> None:
+    def count_whole_or_short(messages: list[Message]) -> int:
+        if 4 < len(messages) < len(history):
+            raise EngineError("refused", code="invalid_request")
+        return count(messages)
+
+    history = [*PAIRS, message("user", 5)]
+    assert len(fit_messages(history, count_whole_or_short, 200)) <= 4
+
+
+def test_a_history_of_which_no_part_is_taken_is_too_long() -> None:
+    def count_whole(messages: list[Message]) -> int:
+        if messages is not history:
+            raise EngineError("refused", code="invalid_request")
+        return count(messages)
+
+    history = [*PAIRS, message("user", 5)]
+    with pytest.raises(ContextTooLong):
+        fit_messages(history, count_whole, 200)
+
+
+@pytest.mark.parametrize(("whole", "retryable"), [(True, False), (False, True)])
+def test_a_refused_whole_and_a_counter_that_fails_are_told(whole: bool, retryable: bool) -> None:
+    def failing_count(messages: list[Message]) -> int:
+        if whole or messages is not history:
+            raise EngineError("no", retryable=retryable)
+        return count(messages)
+
+    history = [*PAIRS, message("user", 5)]
+    with pytest.raises(EngineError, match="^no$"):
+        fit_messages(history, failing_count, 200)

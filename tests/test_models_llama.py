@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model_weights import weights
+from voice_agent.engine.context import fit_messages
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import EngineError, WeightsError
@@ -231,6 +232,41 @@ def test_a_conversation_beyond_the_context_is_refused(model: llama.Llama) -> Non
         ask(model, "long " * 600, never)
     assert caught.value.code == "context_length_exceeded"
     assert ask(model, "Hello.", never).reason in {"stop", "length"}
+
+
+USED = [
+    {"role": "user", "content": "What is the weather in Paris?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+    {"role": "assistant", "content": "It rains."},
+]
+TWICE = [USED[0], USED[3], {"role": "assistant", "content": "Take an umbrella."}]
+PAIR = [{"role": "user", "content": "And what now?"}, {"role": "assistant", "content": "Now we wait for it."}]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("piece", [USED, USED[:3], USED[:2], TWICE])
+@pytest.mark.parametrize("at", [0, 20, 40])
+def test_a_conversation_beyond_the_context_is_cut_wherever_the_template_takes_it(
+    model: llama.Llama, piece: list[dict[str, Any]], at: int
+) -> None:
+    before, after = PAIR * at, PAIR * (40 - at)
+    asked = [SYSTEM, *before, *piece, *after, {"role": "user", "content": "Shall we go?"}]
+    fitted = fit_messages(asked, model.count_tokens, 400)
+    assert 150 < model.count_tokens(fitted) <= 400
+    assert fitted[0] == SYSTEM and fitted[1:] == asked[1 - len(fitted) :]
+    answer = model.stream(Think("r", 1, fitted, tools=[TOOL], max_output_tokens=1), never)
+    assert answer.reason in {"stop", "length"}
 
 
 @pytest.mark.weights

@@ -6,8 +6,9 @@ finds the same cuts again as long as it only grew at its end.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 from voice_agent.errors import EngineError
@@ -33,57 +34,74 @@ def most_tokens(messages: list[ChatMessage]) -> int:
 def fit_messages(messages: list[ChatMessage], count: Count, limit_tokens: int) -> list[ChatMessage]:
     """Leading system messages and the newest turns, within `limit_tokens`; raises ContextTooLong if none fits.
 
-    `count` gives the prompt tokens of a conversation. A tool call is never separated from its result.
+    `count` gives the prompt tokens of a conversation; its EngineError for the whole passes through, for a part of it
+    means that the part cannot be asked. A tool call is never separated from its result.
     """
     if count(messages) <= limit_tokens:
         return messages
     system = list(takewhile(lambda message: message["role"] in _SYSTEM_ROLES, messages))
     rest = messages[len(system) :]
     borders = _turn_borders(rest)
-    sums = _prompt_sums(system, rest, borders, count)
-    start = _replay(rest, borders, sums, limit_tokens)
-    for border in [start, *(later for later in borders if later > start)]:
+    for border in borders[_replay(system, rest, borders, count, limit_tokens) :]:
         fitted = system + rest[border:]
-        if count(fitted) <= limit_tokens:
+        tokens = _taken(count, fitted)
+        if tokens is not None and tokens <= limit_tokens:
             return fitted
     raise ContextTooLong("the newest turn alone is longer than the model's context")
 
 
-def _replay(rest: list[ChatMessage], borders: list[int], sums: list[int], limit_tokens: int) -> int:
-    """The border that the newest request starts at, given all the requests before it."""
+def _taken(count: Count, messages: list[ChatMessage]) -> int | None:
+    """The tokens of a part of a conversation, None if no template takes a prompt that begins or ends so."""
+    try:
+        return count(messages)
+    except EngineError as error:
+        if error.retryable:
+            raise
+        return None
+
+
+def _replay(
+    system: list[ChatMessage], rest: list[ChatMessage], borders: list[int], count: Count, limit_tokens: int
+) -> int:
+    """Which turn the newest request starts at, given all the requests before it."""
+    before = _tokens_before(system, rest, borders, count)
     start = 0
     for end in _requests(rest):
-        if sums[0] + sums[end + 1] - sums[start + 1] <= limit_tokens:
-            continue
-        later = [border for border in borders if start < border < end]
-        room = KEPT_PART * limit_tokens - sums[0]
-        kept = (border for border in later if sums[end + 1] - sums[border + 1] <= room)
-        start = next(kept, later[-1] if later else start)
+        newest = bisect_left(borders, end) - 1
+        tokens = _taken(count, system + rest[borders[newest] : end])
+        if tokens is None or before[newest] - before[start] + tokens <= limit_tokens:
+            continue  # nobody can have asked so, or it fitted
+        room = KEPT_PART * limit_tokens - tokens
+        later = range(start + 1, newest + 1)
+        start = next((turn for turn in later if before[newest] - before[turn] <= room), newest)
     return start
 
 
 def _requests(rest: list[ChatMessage]) -> Iterable[int]:
-    """Where the LLM was asked: before each assistant message, and now."""
-    yield from (index for index, message in enumerate(rest) if message["role"] == "assistant")
-    yield len(rest)
+    """Where the LLM may have been asked: before each assistant message but a greeting, and now."""
+    yield from (index for index, message in enumerate(rest) if index and message["role"] == "assistant")
+    if rest:
+        yield len(rest)
 
 
-def _prompt_sums(
+def _tokens_before(
     system: list[ChatMessage], rest: list[ChatMessage], borders: list[int], count: Count
 ) -> list[int]:
-    """[0] the system's tokens; [i + 1] - [1] those of the first i messages, each counted behind its turn's start.
+    """The tokens of the turns before each turn, the system's left out."""
+    before = [0]
+    for start, end in pairwise(borders):
+        before.append(before[-1] + _turn_tokens(system, rest[start:end], rest[end], count))
+    return before
 
-    Counting within a turn keeps every counted piece a conversation that a chat template accepts.
+
+def _turn_tokens(system: list[ChatMessage], turn: list[ChatMessage], after: ChatMessage, count: Count) -> int:
+    """What a turn adds before the message after it; at most that, if it can't be counted.
+
+    Both counted pieces end with a user's message, as a prompt does: a template may refuse to go on after an answer,
+    after a call or after two answers.
     """
-    base = count(system) if system else 0
-    sums = [base, 0]
-    for start, end in zip(borders, [*borders[1:], len(rest)], strict=True):
-        before = base
-        for index in range(start, end):
-            upto = max(before, count(system + rest[start : index + 1]))
-            sums.append(sums[-1] + upto - before)
-            before = upto
-    return sums
+    both, alone = _taken(count, [*system, *turn, after]), _taken(count, [*system, after])
+    return most_tokens(turn) if both is None or alone is None else max(0, both - alone)
 
 
 def _turn_borders(rest: list[ChatMessage]) -> list[int]:
