@@ -306,6 +306,27 @@ def test_nobody_reaches_the_model_without_its_key(model: llama.Llama, homes: set
 
 
 @pytest.mark.weights
-def test_messages_the_template_cannot_take_are_an_error(model: llama.Llama) -> None:
-    with pytest.raises(EngineError):
-        model.count_tokens([{"role": 5}])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": 5}],
+        USED[:2],
+        TWICE,
+        [{"role": "assistant", "tool_calls": [{"id": "c1"}]}, USED[0]],
+        [
+            {
+                "role": "user",
+                "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}],
+            }
+        ],
+    ],
+)
+def test_messages_the_template_cannot_take_are_the_asker_s_fault(
+    model: llama.Llama, messages: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(EngineError) as counted:
+        model.count_tokens(messages)
+    with pytest.raises(EngineError) as answered:
+        model.stream(Think("r", 1, messages, max_output_tokens=1), never)
+    assert counted.value.code == answered.value.code == "invalid_request"
+    assert ask(model, "Hello.", never).reason in {"stop", "length"}

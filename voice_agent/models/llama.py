@@ -91,7 +91,12 @@ class Llama:
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
-        prompt = self._ask("/apply-template", {"messages": messages})["prompt"]
+        try:
+            prompt = self._ask("/apply-template", {"messages": messages})["prompt"]
+        except EngineError as error:
+            if error.retryable:
+                raise
+            raise EngineError(str(error), code="invalid_request") from error  # whatever status it gave it
         tokens = self._ask("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})[
             "tokens"
         ]
@@ -103,7 +108,13 @@ class Llama:
         Raises EngineError: context_length_exceeded, or what llama.cpp found wrong with the request.
         """
         answer = _Answer(request, emit)
-        self._server.handle_chat_completions(_body(request), answer.take)
+        try:
+            self._server.handle_chat_completions(_body(request), answer.take)
+        except (
+            ValueError,
+            RuntimeError,
+        ) as error:  # raised by its reading of the conversation, before any token
+            raise EngineError(f"llama.cpp: {error}", code="invalid_request") from error
         return answer.end()
 
     def _read_ahead(self, instructions: str) -> None:
