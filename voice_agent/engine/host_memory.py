@@ -1,14 +1,18 @@
-"""Whether the kernel killed a process for want of memory, by its own count; and whom it is to choose first.
+"""Whether the kernel killed a process for want of memory, by its own count; whom it is to choose first; what is left.
 
 A process that the kernel kills says nothing itself, and SIGKILL may come from anybody. The count is the whole kernel's
 (proc(5), vmstat), so a container next door may have moved it: what is said from it names the likely cause, no more.
 """
 
 import contextlib
+import resource
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 VMSTAT = Path("/proc/vmstat")
+MEMINFO = Path("/proc/meminfo")
+STATM = Path("/proc/self/statm")
 OOM_SCORE_ADJ = Path("/proc/self/oom_score_adj")
 ENGINE_SCORE = 500  # of 1000: an engine is started again, a server takes every call with it
 
@@ -31,6 +35,29 @@ def how_killed(number: int, kills_before: int | None, kills_now: int | None) -> 
     if kills_before is None or kills_now is None:
         return f"{text}, perhaps for want of host memory"
     return f"{text}, by the kernel for want of host memory" if kills_now > kills_before else text
+
+
+@dataclass(frozen=True)
+class MemoryLeft:
+    """Bytes that this process may still take, and in words what sets the bound."""
+
+    size: int
+    where: str
+
+
+def memory_left(meminfo: Path = MEMINFO, statm: Path = STATM) -> MemoryLeft | None:
+    """The tighter of the machine's free memory and this process's own limit; None if the system tells neither."""
+    found = list[MemoryLeft]()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit_bytes != resource.RLIM_INFINITY:
+            used_bytes = int(statm.read_text().split()[0]) * resource.getpagesize()
+            found.append(MemoryLeft(max(0, limit_bytes - used_bytes), "of this process's limit (ulimit -v)"))
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(MemoryLeft(int(line.split()[1]) << 10, "of the machine's"))
+    return min(found, key=lambda left: left.size, default=None)
 
 
 def be_killed_first() -> None:

@@ -1,6 +1,6 @@
 """Where the tensors of a GGUF file lie, and how to write the file again with other tensors.
 
-Metadata is walked over and copied byte for byte, never understood, but for two entries. Knows no model.
+Metadata is walked over and copied byte for byte, never understood, but for its numbers. Knows no model.
 
 Source: the GGUF specification, versions 2 and 3 (ggml's docs/gguf.md).
 """
@@ -42,6 +42,7 @@ class Gguf:
     file_type: int | None
     alignment: int
     tensors: tuple[Tensor, ...]
+    numbers: dict[bytes, int]  # the metadata's 32-bit entries, by key
 
 
 def map_file(path: Path) -> memoryview:
@@ -77,10 +78,12 @@ class _Head:
         if version not in VERSIONS:
             raise WeightsError(f"GGUF version {version}: {VERSIONS[0]} and {VERSIONS[1]} are known")
         first = self._position
-        said = dict(self._entry() for _ in range(entries))
+        told = (self._entry() for _ in range(entries))
+        numbers = {key: value for key, value in told if value is not None}
         metadata = bytes(self._content[first : self._position])
-        file_type, alignment = said.get(_FILE_TYPE), said.get(_ALIGNMENT) or 32
-        return Gguf(version, entries, metadata, file_type, alignment, self._tensors(tensors, alignment))
+        file_type, alignment = numbers.get(_FILE_TYPE), numbers.get(_ALIGNMENT) or 32
+        found = self._tensors(tensors, alignment)
+        return Gguf(version, entries, metadata, file_type, alignment, found, numbers)
 
     def _take(self, form: str) -> tuple[int, ...]:
         values = struct.unpack_from(form, self._content, self._position)

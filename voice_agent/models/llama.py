@@ -22,10 +22,12 @@ from typing import Any, cast
 
 import xllamacpp
 
+from voice_agent.engine.host_memory import memory_left
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
-from voice_agent.models.gguf_file import MAGIC, map_file, read_head
+from voice_agent.models.gguf_file import MAGIC
+from voice_agent.models.llama_failure import Load, why_not
 from voice_agent.models.llama_weights import faster
 from voice_agent.models.tool_calls import call_schema, offered_tools, reader_for
 
@@ -58,18 +60,6 @@ def find_model(folder: Path) -> Path:
     return found[0]
 
 
-def _why(model: Path, error: Exception) -> str:
-    """llama.cpp tells its reason on standard error alone; a broken head can be told here."""
-    try:
-        read_head(map_file(model))
-    except WeightsError as broken:
-        return f"{broken}; fetch the file again"
-    return (
-        f"llama.cpp refuses it ({error}) and says why in the lines above; most often a file was cut short on its way "
-        "(fetch it again) or is of a kind that this release does not know"
-    )
-
-
 class Llama:
     """One model with one conversation in its cache; call `stream` from one thread."""
 
@@ -79,11 +69,12 @@ class Llama:
         home = tempfile.mkdtemp(prefix=_HOME)  # mode 0700; short, since a socket's path has 107 bytes
         self._close = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
         key, address = secrets.token_urlsafe(24), os.path.join(home, _SOCKET)
+        loading = Load(model, options.context_tokens, memory_left())
         try:
             self._server = _llama.Server(_parameters(model, options, address, key))
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MemoryError) as error:
             self._close()
-            raise WeightsError(f"{model.name} cannot be loaded: {_why(model, error)}") from error
+            raise WeightsError(f"{model.name} cannot be loaded: {why_not(loading, error)}") from error
         self._address = address
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         if instructions := options.extra.get("instructions"):

@@ -39,12 +39,12 @@ Bytes = NDArray[np.uint8]  # [blocks, bytes of one]
 def faster(model: Path) -> Path:
     """The file to load in place of this one: itself, or the one rounded, which takes 10 s the first time.
 
-    Where nothing can be written, or the file cannot be read, the file itself has to do.
+    Where nothing can be written, the file cannot be read or there is no memory for it, the file itself has to do.
     """
     try:
         return derive(model, Recipe("rounded2", (ROUNDED,), _write_rounded)) / ROUNDED
-    except WeightsError as error:
-        logger.warning("%s is used as it is, and slower: %s", model.name, error)
+    except (WeightsError, MemoryError) as error:
+        logger.warning("%s is used as it is, and slower: %s", model.name, error or "no memory")
         return model
 
 
