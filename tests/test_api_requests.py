@@ -253,6 +253,7 @@ async def test_another_model_is_not_found_and_every_served_name_is():
         (RemoteProtocolError("invalid_audio", "No sound.", "messages[0]"), 400, "invalid_audio"),
         (BusyError("Full.", 3), 503, "server_busy"),
         (EngineError("It is long.", code="context_length_exceeded"), 400, "context_length_exceeded"),
+        (EngineError("It is large.", code="request_too_large"), 413, "request_too_large"),
         (EngineError("It died.", retryable=True), 503, "engine_error"),
     ],
 )

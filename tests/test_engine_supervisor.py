@@ -320,6 +320,7 @@ async def test_a_request_that_is_too_large_fails_alone() -> None:
         with pytest.raises(EngineError) as error:
             await answer(engine, think(engine, "r", "say " + "x" * (9 << 20)))
         assert error.value.code == "request_too_large" and engine.in_flight() == []
+        assert "9.4 MB, of which 8.4 MB" in str(error.value) and "shorter messages" in str(error.value)
         assert text_of(await answer(engine, think(engine, "r", "say fine"))) == "fine "
 
 

@@ -47,11 +47,13 @@ ASKERS_FAULT = {  # what an engine refuses because of the request: asking again 
     "invalid_instructions",
     "invalid_request",
     "invalid_speed",
+    "request_too_large",
     "unknown_voice",
     "unsupported_language",
 }
 STATUS = {  # of refusals that are not 400
     "model_not_found": 404,
+    "request_too_large": 413,
     "resume_token_unknown": 404,
     "resume_cursor_unknown": 404,
 }
@@ -157,7 +159,7 @@ def _bad_request(request: Request, error: Exception) -> Response:
 def _engine(request: Request, error: Exception) -> Response:
     code = cast(EngineError, error).code
     if code in ASKERS_FAULT:
-        return error_response(400, str(error), code)
+        return error_response(STATUS.get(code, 400), str(error), code)
     log.warning("an engine could not serve a request", exc_info=error)
     headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
     return error_response(503, str(error), cast(EngineError, error).code, headers=headers)

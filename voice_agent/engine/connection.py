@@ -56,7 +56,9 @@ class Connection:
         """
         for frame in frames:
             if len(frame) > MAX_FRAME_BYTES:
-                raise FrameTooLarge(f"a frame of {len(frame)} bytes is over the limit of {MAX_FRAME_BYTES}")
+                raise FrameTooLarge(
+                    f"{len(frame) / 1e6:.1f} MB, of which {MAX_FRAME_BYTES / 1e6:.1f} MB can be handed on"
+                )
         if self._writer.is_closing():
             raise ConnectionEnded("the other side is gone")
         if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:

@@ -170,7 +170,10 @@ class EngineProcess:
         try:
             self._child.connection.send(encode(message))
         except FrameTooLarge as error:
-            raise EngineError(str(error), code="request_too_large") from error
+            what = (
+                f"the request takes {error}: send fewer or shorter messages, or smaller sounds and pictures"
+            )
+            raise EngineError(what, code="request_too_large") from error
         except ConnectionFull:
             self._child.kill("did not read what it was sent")
         except ConnectionEnded:
