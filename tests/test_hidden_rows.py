@@ -90,7 +90,7 @@ def test_the_plan_counts_the_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ({"talker": {**WANTS, "family": "piper", "model": "piper-joe"}}, "piper reads no hidden rows"),
+        ({"talker": {**WANTS, "family": "piper", "model": "piper-joe"}}, "no such option of piper"),
         ({"thinker": {"family": "scripted", "model": ""}}, "only a Thinker of the family vllm"),
         ({"thinker": {"family": "vllm", "model": "Qwen/Qwen3-8B"}}, "should be a folder here"),
         ({"talker": {**WANTS, "options": {"hidden": "first"}}}, "none of last"),

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from voice_agent.errors import ConfigError
+from voice_agent.family_options import check_options, names_of
 
 T = TypeVar("T")
 
@@ -358,7 +359,10 @@ def describe(value: Any, path: str = "") -> str:
             item.name in {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"} and current
         )
         shown = "..." if secret else current
-        lines += [f"# {item.metadata['doc']}", f"{item.name} = {_toml(shown)}"]
+        doc = item.metadata["doc"]
+        if item.name == "options":
+            doc += f" {value.family}: {', '.join(names_of(path[:-1], value.family)) or 'none'}."
+        lines += [f"# {doc}", f"{item.name} = {_toml(shown)}"]
     return "\n".join(lines + tables)
 
 
@@ -519,6 +523,9 @@ def _checked(config: Config) -> Config:
     for name in ("start_threshold", "end_threshold", "end_probability"):
         _in_range(f"turn.{name}", getattr(config.turn, name), 0.0, 1.0)
     _check_names(config)
+    for section in FAMILIES:
+        chosen = getattr(config, section)
+        check_options(section, chosen.family, chosen.options)
     if server.workers != 1:
         raise ConfigError(
             f"server.workers: {server.workers} server processes would each load every model and know nothing of each "

@@ -18,7 +18,6 @@ from voice_agent.engine.shared_memory import SharedMemoryPool
 from voice_agent.errors import ConfigError
 from voice_agent.models.vllm_rows import HiddenRows, pool_shape
 
-READERS = ("scripted",)  # families of Talkers that read rows
 SLOTS = 32  # steps that the Talker may be behind before the Thinker waits for it
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -60,8 +59,6 @@ def hidden_pool(
     hidden = config.talker.options.get("hidden", "")
     if not hidden:
         return None
-    if config.talker.family not in READERS:
-        raise ConfigError(f"talker.options.hidden: {config.talker.family} reads no hidden rows")
     if config.thinker.family != "vllm":
         raise ConfigError("talker.options.hidden: only a Thinker of the family vllm hands over its states")
     options = config.thinker.options

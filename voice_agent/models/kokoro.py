@@ -18,6 +18,7 @@ from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
 from voice_agent.engine.word_times import spread
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
+from voice_agent.family_options import KokoroOptions, read_options
 from voice_agent.models import phonemes
 from voice_agent.models.onnx_session import open_session
 
@@ -84,7 +85,7 @@ class Kokoro:
         if len(models) != 1:
             raise WeightsError(f"{folder} holds {len(models)} .onnx files, Kokoro is exactly one")
         self._session = open_session(models[0], options.threads)
-        self._keep_silence = bool(options.extra.get("keep_silence"))
+        self._keep_silence = read_options(KokoroOptions, options.extra).keep_silence
         phonemes.warm_up()
 
     def encode(self, words: list[SpokenWord], voice: str, speed: float, seed: int) -> Latents:

@@ -26,6 +26,7 @@ from voice_agent.engine.host_memory import memory_left
 from voice_agent.engine.messages import Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions, ToolCallParts
 from voice_agent.errors import EngineError, WeightsError
+from voice_agent.family_options import LlamaOptions, read_options
 from voice_agent.models.gguf_file import MAGIC
 from voice_agent.models.llama_failure import Load, why_not
 from voice_agent.models.llama_weights import faster
@@ -39,11 +40,10 @@ ANSWER_S = 30.0
 def load(folder: Path, options: ThinkerOptions) -> "Llama":
     """Load the one .gguf in a folder (the first part of a split one); raises WeightsError.
 
-    `extra`: `instructions`, the system prompt that is read in advance; `poll`, how eagerly idle threads spin (0-100);
-    `gpu_layers`; `round_weights`, true unless said otherwise: see llama_weights, for the CPU only.
+    `round_weights` (see llama_weights) is for the CPU only.
     """
-    model = find_model(folder)
-    if options.extra.get("round_weights", True) and not options.extra.get("gpu_layers"):
+    model, chosen = find_model(folder), read_options(LlamaOptions, options.extra)
+    if chosen.round_weights and not chosen.gpu_layers:
         model = faster(model)
     return Llama(model, options)
 
@@ -65,6 +65,7 @@ class Llama:
 
     def __init__(self, model: Path, options: ThinkerOptions) -> None:
         self.context_tokens = options.context_tokens
+        chosen = read_options(LlamaOptions, options.extra)
         _remove_left_homes()
         home = tempfile.mkdtemp(prefix=_HOME)  # mode 0700; short, since a socket's path has 107 bytes
         self._close = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
@@ -77,8 +78,8 @@ class Llama:
             raise WeightsError(f"{model.name} cannot be loaded: {why_not(loading, error)}") from error
         self._address = address
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        if instructions := options.extra.get("instructions"):
-            self._read_ahead(str(instructions))
+        if chosen.instructions:
+            self._read_ahead(chosen.instructions)
 
     def count_tokens(self, messages: list[dict[str, Any]]) -> int:
         """Prompt tokens of a conversation, template included; raises EngineError if the template refuses it."""
@@ -244,16 +245,17 @@ def _refusal(error: dict[str, Any]) -> EngineError:
 def _parameters(model: Path, options: ThinkerOptions, address: str, key: str) -> Any:
     """One slot, a private listener with nothing behind it but tokens, no caches that grow."""
     parameters = _llama.CommonParams()
+    chosen = read_options(LlamaOptions, options.extra)
     parameters.model.path = str(model)
     parameters.n_ctx = options.context_tokens
     parameters.n_parallel = 1
-    parameters.n_gpu_layers = int(options.extra.get("gpu_layers", 0))
+    parameters.n_gpu_layers = chosen.gpu_layers
     # words come one by one on half the cores, while a voice speaks on another; its threads wait for each other after
     # every operation, so one that has to share its core costs more than it brings
     parameters.cpuparams.n_threads = max(1, options.threads // 2)
     parameters.cpuparams_batch.n_threads = options.threads
     for pool in (parameters.cpuparams, parameters.cpuparams_batch):
-        pool.poll = int(options.extra.get("poll", 50))
+        pool.poll = chosen.poll
     # context and layers are given: half of a load's time went to measuring them
     parameters.fit_params = False
     parameters.warmup = False  # whoever loads it lets it read its instructions

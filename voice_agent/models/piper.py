@@ -18,6 +18,7 @@ from voice_agent.audio import Samples
 from voice_agent.engine.messages import SpokenWord
 from voice_agent.engine.runtime import FrameWord, Latents, TalkerOptions
 from voice_agent.errors import EngineError, UnsupportedLanguage, WeightsError
+from voice_agent.family_options import PiperOptions, read_options
 from voice_agent.models import phonemes
 from voice_agent.models.derived import Recipe, derive
 from voice_agent.models.onnx_session import open_session
@@ -51,7 +52,7 @@ class Piper:
     """One voice; call from one thread."""
 
     def __init__(self, folder: Path, options: TalkerOptions) -> None:
-        self._keep_silence = bool(options.extra.get("keep_silence"))  # to measure what cutting it gains
+        self._keep_silence = read_options(PiperOptions, options.extra).keep_silence
         source = find_voice(folder)
         config = _read_config(source)
         parts = prepare(folder)

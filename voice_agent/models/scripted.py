@@ -2,18 +2,16 @@
 
 The recognizer gives a fixed text, the Thinker writes a given one with delays, stalls and calls, the Talker says each
 word as its own tone (tones.py), so that a test can tell which words were heard. Runs inside the engine processes like
-any other family. Options come as the `extra` table; an unknown one is a ConfigError.
+any other family.
 """
 
-import dataclasses
 import json
 import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,54 +27,11 @@ from voice_agent.engine.runtime import (
     ThinkerOptions,
     ToolCallParts,
 )
-from voice_agent.errors import ConfigError, EngineError
+from voice_agent.errors import EngineError
+from voice_agent.family_options import AnswerScript, EarScript, VoiceScript, read_options
 from voice_agent.models import tones
 
 _POLL_S = 0.005  # how soon a sleeping Thinker sees that it was stopped
-_Script = TypeVar("_Script")
-
-
-@dataclass(frozen=True)
-class EarScript:
-    """`text` for any sound, or the text of the first of `by_duration` ([longest ms, text]) that is long enough."""
-
-    text: str = "Hello there."
-    by_duration: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
-    delay_ms: float = 0.0
-    language: str = "en"
-    languages: list[str] = field(default_factory=lambda: ["en", "ko"])
-
-
-@dataclass(frozen=True)
-class AnswerScript:
-    """What the Thinker writes: `texts` in turn (by the number of user messages), in pieces of a word.
-
-    `first_ms` passes before the first piece, `piece_ms` before each other. After `stall_after` pieces nothing comes
-    until it is stopped; `endless` begins the text again and again. `tool_call` ({name, arguments}) is made when tools
-    are offered and the last message is not a tool's result.
-    """
-
-    texts: list[str] = field(default_factory=lambda: ["Hello, this is a test."])
-    first_ms: float = 0.0
-    piece_ms: float = 0.0
-    stall_after: int | None = None
-    endless: bool = False
-    tool_call: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class VoiceScript:
-    """How long the Talker takes for a clause, and the VoiceBox for each frame; a clause with `fails_on` fails.
-
-    With `hidden` it reads the Thinker's hidden rows, and a clause without any fails. The server fills in the pool.
-    """
-
-    encode_ms: float = 0.0
-    frame_ms: float = 0.0
-    fails_on: str = ""
-    hidden: str = ""
-    hidden_pool: str = ""
-    hidden_via: Literal["host", "device"] = "host"
 
 
 def load(
@@ -85,11 +40,11 @@ def load(
     """The model that the options' type asks for; there is nothing to read from the folder."""
     match options:
         case RecognizerOptions():
-            return ScriptedRecognizer(_script(EarScript, options.extra))
+            return ScriptedRecognizer(read_options(EarScript, options.extra))
         case ThinkerOptions():
-            return ScriptedThinker(_script(AnswerScript, options.extra), options.context_tokens)
+            return ScriptedThinker(read_options(AnswerScript, options.extra), options.context_tokens)
         case TalkerOptions():
-            script = _script(VoiceScript, options.extra)
+            script = read_options(VoiceScript, options.extra)
             return RowTalker(script) if script.hidden else ToneTalker(script)
 
 
@@ -232,12 +187,3 @@ def _stopped_while_waiting(wait_ms: float, emit: Callable[[str], bool]) -> bool:
             return True
         time.sleep(min(_POLL_S, left))
     return False
-
-
-def _script(kind: type[_Script], extra: dict[str, Any]) -> _Script:
-    known = {field.name for field in dataclasses.fields(cast(Any, kind))}
-    if unknown := sorted(set(extra) - known):
-        raise ConfigError(
-            f"scripted: unknown options {', '.join(unknown)}; there are {', '.join(sorted(known))}"
-        )
-    return kind(**extra)

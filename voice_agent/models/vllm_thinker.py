@@ -7,13 +7,11 @@ a character. Does not know: sessions, speech, who reads the hidden rows. What di
 """
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import secrets
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,8 @@ import msgspec
 
 from voice_agent.engine.messages import RowsRef, Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
-from voice_agent.errors import ConfigError, EngineDied, EngineError
+from voice_agent.errors import EngineDied, EngineError
+from voice_agent.family_options import VllmOptions, read_options
 from voice_agent.models import vllm_versions
 from voice_agent.models.chat_prompt import ChatPrompt
 from voice_agent.models.prompt_tokens import PromptTokens
@@ -35,35 +34,9 @@ _WARM_UP_TOOL = {"type": "function", "function": {"name": "nod", "parameters": {
 WATCH_S = 0.1  # how soon a dead engine core is noticed when nobody asks it anything
 
 
-@dataclass(frozen=True)
-class VllmOptions:
-    """The `options` table of `[thinker]`; empty and zero leave vLLM its own choice.
-
-    hidden: "" or what a hidden row holds: "last" (the last layer's state), "last+embedding" (beside it the input's
-    embedding), "layer:K" (the state after layer K, 0 the embedding). hidden_pool, hidden_via: the pool's address, and
-    whether its blocks are in "device" memory or the "host"'s.
-    engine_args: anything else that vLLM's AsyncEngineArgs takes, by its name there.
-    """
-
-    dtype: str = "auto"
-    tensor_parallel_size: int = 1
-    quantization: str = ""
-    max_num_seqs: int = 64
-    gpu_memory_utilization: float = 0.0
-    kv_cache_bytes: int = 0
-    prefix_caching: bool = True
-    load_format: str = "auto"
-    enforce_eager: bool = False
-    hidden: str = ""
-    hidden_pool: str = ""
-    hidden_via: str = "device"
-    ignore_eos: bool = False  # for measuring: every answer has its full length
-    engine_args: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 def load(folder: Path, options: ThinkerOptions) -> "VllmThinker":
     """Start vLLM on a Hugging Face folder, or a name if there is no such folder. Raises ConfigError, WeightsError."""
-    chosen = _options(options.extra)
+    chosen = read_options(VllmOptions, options.extra)
     rows = None
     if chosen.hidden:
         rows = HiddenRows.planned(chosen.hidden, chosen.hidden_pool, chosen.hidden_via)
@@ -209,12 +182,3 @@ class _Answer:
             self._emit(rest, None)
         calls = self._reader.calls if self._reader and self._reason != "aborted" else []
         return ThinkerEnd("tool_calls" if calls else self._reason, self._usage, list(calls))
-
-
-def _options(extra: dict[str, Any]) -> VllmOptions:
-    known = {item.name for item in dataclasses.fields(VllmOptions)}
-    if unknown := sorted(set(extra) - known):
-        raise ConfigError(
-            f"thinker.options: unknown for vllm: {', '.join(unknown)}; there are {', '.join(sorted(known))}"
-        )
-    return VllmOptions(**extra)

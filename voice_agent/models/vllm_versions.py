@@ -19,7 +19,7 @@ from voice_agent.models.vllm_last_words import LastWords
 from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, ReplyRows
 
 if TYPE_CHECKING:
-    from voice_agent.models.vllm_thinker import VllmOptions
+    from voice_agent.family_options import VllmOptions
 
 PLUGIN_GROUP = "vllm.general_plugins"
 PLUGIN = "voice_agent"

@@ -21,6 +21,7 @@ from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.engine.messages import HeardWord, primary_tag
 from voice_agent.engine.runtime import RecognizerOptions
 from voice_agent.errors import ConfigError, EngineError, WeightsError
+from voice_agent.family_options import WhisperOptions, read_options
 from voice_agent.models.first_word import command_in, first_words
 
 SHORTEST_SAMPLES = MODEL_RATE_HZ // 10  # below that there is no word
@@ -86,7 +87,7 @@ class Whisper:
                 f"recognizer.language: the model in {folder} hears English only, not {options.language!r}"
             )
         self.languages = self._languages()
-        self._allowed = [str(tag) for tag in options.extra.get("languages", [])]
+        self._allowed = read_options(WhisperOptions, options.extra).languages
         self._end_id = self._id("<|endoftext|>")
         self._first_words = first_words(self._first_token)
         self._silent_rest = self._encode(_speech_like(), 30.0)

@@ -1,21 +1,19 @@
 """A checkpoint made ready to serve: device, weights, graphs, tokenizer. What the speech engine loads.
 
-`options.extra`: random (no files), size (of a random one: 1.7b, 0.6b, tiny), frames_per_token (how long a voice that
-never ends speaks, as random ones do), slots, length (rows of a slot), pdl, fused_codec (false: the plain one without a
-trial), instructions (how replies are spoken that say nothing of it), clones (see clips). On a machine without a GPU
-everything runs eagerly in float32, for tests.
+On a machine without a GPU everything runs eagerly in float32, for tests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from msgspec import structs
 
 from voice_agent.engine.runtime import TalkerOptions
 from voice_agent.errors import ConfigError, WeightsError
+from voice_agent.family_options import Qwen3TtsOptions, read_options
 from voice_agent.models.qwen3_tts.clips import VoiceClip, read_clips
 from voice_agent.models.qwen3_tts.cloning import build_cloning
 from voice_agent.models.qwen3_tts.config import (
@@ -106,18 +104,22 @@ def serve(options: TalkerOptions, tell: Callable[[str], None], sizes: Sizes = SI
     """Load, prepare every voice, capture every size; blocks for a minute. Raises WeightsError, ConfigError."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    extra = options.extra
-    clips = read_clips(extra.get("clones", {}))
-    model, told = _weights(options, device, dtype)
+    chosen = read_options(Qwen3TtsOptions, options.extra)
+    clips = read_clips(chosen.clones)
+    model, told = _weights(options.folder, chosen, device, dtype)
     clones = _clones(model, clips, told.ids)
-    told_sizes = {name: value for name, value in extra.items() if name in ("slots", "length", "fused_codec")}
-    sizes = replace(sizes, **({"fused_codec": device.type == "cuda"} | told_sizes))
-    serving = ready(replace(model, cloning=None), _ops(device, extra), sizes, told, tell, clones)
+    sizes = replace(
+        sizes,
+        slots=sizes.slots if chosen.slots is None else chosen.slots,
+        length=sizes.length if chosen.length is None else chosen.length,
+        fused_codec=device.type == "cuda" if chosen.fused_codec is None else chosen.fused_codec,
+    )
+    serving = ready(replace(model, cloning=None), _ops(device, pdl=chosen.pdl), sizes, told, tell, clones)
     return replace(
         serving,
-        instructions=str(extra.get("instructions", "")),
-        random=bool(extra.get("random")),
-        frames_per_token=extra.get("frames_per_token"),
+        instructions=chosen.instructions,
+        random=chosen.random,
+        frames_per_token=chosen.frames_per_token,
     )
 
 
@@ -166,18 +168,19 @@ def _clones(
     return cloned
 
 
-def _weights(options: TalkerOptions, device: torch.device, dtype: torch.dtype) -> tuple[Model, Told]:
-    if options.extra.get("random"):
-        size = options.extra.get("size", "1.7b")
-        if size not in SHAPES:
-            raise ConfigError(f"talker.options.size is {size!r}; there are {', '.join(SHAPES)}")
-        made = _random(*SHAPES[size], device, dtype, clones=bool(options.extra.get("clones")))
+def _weights(
+    folder: str, chosen: Qwen3TtsOptions, device: torch.device, dtype: torch.dtype
+) -> tuple[Model, Told]:
+    if chosen.random:
+        if chosen.size not in SHAPES:
+            raise ConfigError(f"talker.options.size is {chosen.size!r}; there are {', '.join(SHAPES)}")
+        made = _random(*SHAPES[chosen.size], device, dtype, clones=bool(chosen.clones))
         ids = StandInText().add
         return made, Told(StandInText, _ROLE, ids, lambda text: [*_ROLE, *ids(text)] if text.strip() else [])
     from voice_agent.models.qwen3_tts.checkpoint import load
     from voice_agent.models.qwen3_tts.text import TextStream
 
-    loaded = load(_folder(options.folder), device, dtype, dtype)
+    loaded = load(_folder(folder), device, dtype, dtype)
     tokenizer = loaded.tokenizer
     told = Told(
         lambda: TextStream(tokenizer),
@@ -228,11 +231,10 @@ def _folder(name: str) -> Path:
         ) from error
 
 
-def _ops(device: torch.device, options: Mapping[str, Any]) -> Sequence[Ops]:
+def _ops(device: torch.device, *, pdl: bool) -> Sequence[Ops]:
     """The sets of operations that every frame graph is tried with."""
     if device.type != "cuda":
         return (PlainOps(),)
     from voice_agent.models.qwen3_tts.triton_ops import TritonOps
 
-    pdl = bool(options.get("pdl"))
     return TritonOps(pdl, dot_from=2), TritonOps(pdl, dot_from=5), TritonOps(pdl, cublas_from=2)
