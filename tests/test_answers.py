@@ -20,6 +20,7 @@ from voice_agent.config import ThinkerConfig
 from voice_agent.engine.messages import Speak, SpeakText, Think, Transcribe
 from voice_agent.errors import BusyError, EngineError, RemoteProtocolError
 from voice_agent.media.containers import decode, encode
+from voice_agent.places import Places
 from voice_agent.requests import (
     CallPiece,
     ChatRequest,
@@ -39,7 +40,7 @@ from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.stopping import StopAware
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough
-from voice_agent.transcripts import Places, TranscriptParts, Transcripts
+from voice_agent.transcripts import TranscriptParts, Transcripts
 
 SPOKEN = SpeechWish("", "pcm16", latency_first=True, streamed=True)
 WHOLE = SpeechWish("", "wav", latency_first=False, streamed=False)
@@ -276,7 +277,7 @@ async def test_hanging_up_aborts_both_engines_and_gives_the_place_back():
     assert rig.thinker.in_flight() == [] and rig.talker.in_flight() == []
     assert rig.thinker.aborted and rig.talker.aborted
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("answer")]
-    with rig.places:
+    async with rig.places.taken():
         pass
 
 

@@ -22,6 +22,7 @@ from voice_agent.errors import EngineError, RemoteProtocolError, UnsupportedLang
 from voice_agent.media.containers import Encoder, encode
 from voice_agent.media.resample import Resampler
 from voice_agent.pictures import address_fault
+from voice_agent.places import Ability, Places
 from voice_agent.requests import (
     AUDIO_TOKENS_IN_PER_S,
     AUDIO_TOKENS_OUT_PER_S,
@@ -41,7 +42,7 @@ from voice_agent.requests import (
 )
 from voice_agent.speech.cascade import Answer, Ask, Cascade
 from voice_agent.speech.languages import language_of
-from voice_agent.transcripts import Places, Transcripts, decoded
+from voice_agent.transcripts import Transcripts, decoded
 
 MOST_SOUND_S = 600.0  # in one message part
 WAITING_CHUNKS = 16  # of sound that nobody took yet: then the Talker waits
@@ -65,7 +66,7 @@ class Answers:
 
     async def answer(self, request: ChatRequest) -> AsyncGenerator[ReplyPiece]:
         """Answer a conversation."""
-        with self._parts.places:
+        async with self._parts.places.taken(*self._abilities(request)):
             rendered = await self._render(request.messages)
             ask = self._ask(request, rendered)
             async with aclosing(self._pieces(ask, request.speech)) as pieces:
@@ -79,7 +80,7 @@ class Answers:
 
     async def say(self, request: SpeechRequest) -> AsyncGenerator[SoundPiece | Ended]:
         """Say a text; raises RemoteProtocolError if the voice can say nothing of it."""
-        with self._parts.places:
+        async with self._parts.places.taken("speak"):
             reply_id = token_hex(10)
             speak = _speak(reply_id, request.speech)
             ask = Ask(reply_id, request.text, speak, language_hint=language_of(request.text, "en"))
@@ -87,6 +88,13 @@ class Answers:
                 async for piece in pieces:
                     if isinstance(piece, SoundPiece | Ended):
                         yield piece
+
+    def _abilities(self, request: ChatRequest) -> list[Ability]:
+        """What the request needs of the engines."""
+        sound = any(isinstance(part, SoundPart) for message in request.messages for part in message.parts)
+        hears: list[Ability] = ["hear"] if sound and not self._parts.thinker.hears else []
+        speaks: list[Ability] = ["speak"] if request.speech else []
+        return [*hears, "think", *speaks]
 
     # --- the conversation as the Thinker takes it -----------------------------------------------------------------
 

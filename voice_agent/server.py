@@ -42,7 +42,7 @@ from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
 from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of, thinker_warning
-from voice_agent.errors import BusyError, ConfigError, UnknownCall
+from voice_agent.errors import ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
 from voice_agent.first_requests import rehearse
 from voice_agent.http_surface import create_request_routes, voices_of
@@ -55,6 +55,7 @@ from voice_agent.media.peer import Peer, PeerLimits
 from voice_agent.media.vad import LiveVad, SileroNetwork, Vad, VoiceBatch
 from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.models.store import Store
+from voice_agent.places import all_up
 from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.socket_call import SocketCall, SocketMedia
 
@@ -142,7 +143,7 @@ class Agent:
 
     async def create_call(self, request: CallRequest) -> Call:
         """Answer an offer. Raises OfferRejected, RemoteProtocolError, BusyError while not ready."""
-        self._refuse_unready()
+        await all_up(self._engines.needed.values())
         transport = self._transport()
         protocol = self._protocol(request.call_id, self._config.server.served_model_name, transport)
         settings = self._settings(protocol, request)
@@ -163,7 +164,7 @@ class Agent:
 
     async def create_socket_call(self, request: CallRequest, asked: SocketRequest) -> SocketCall:
         """Begin a call over a WebSocket. Raises RemoteProtocolError, BusyError while not ready."""
-        self._refuse_unready()
+        await all_up(self._engines.needed.values())
         transport = self._transport(ReplyEncoder)
         protocol = self._protocol(request.call_id, asked.model, transport)
         settings = self._settings(protocol, request)
@@ -182,10 +183,6 @@ class Agent:
         )
         protocol.configure(session)
         return protocol.session()
-
-    def _refuse_unready(self) -> None:
-        if reasons := self.reasons():
-            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
 
     def _transport(self, encoder: Callable[[str], ReplyEncoder] | None = None) -> Transport:
         expires_at = int(time.time() + self._config.session.max_session_s)

@@ -19,8 +19,9 @@ from voice_agent.audio import MODEL_RATE_HZ, Samples, ms_to_samples
 from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Failed, Transcribe, Transcript
-from voice_agent.errors import BusyError, EngineError, EngineStalled, MediaError, RemoteProtocolError
+from voice_agent.errors import EngineError, EngineStalled, MediaError, RemoteProtocolError
 from voice_agent.media.containers import decode
+from voice_agent.places import Places
 from voice_agent.requests import Segment, TimedWord, Transcribed, TranscriptionRequest
 
 MOST_S = 3_600.0  # of sound in one file
@@ -33,26 +34,6 @@ PAD_MS = 200  # of sound kept around a stretch
 LOOK_S = 10  # the detector's share at a time
 RECOGNIZER_LIMIT_S = 60.0
 WINDOW_SAMPLES = 512  # the detector's
-
-
-class Places:
-    """How many requests may be in hand at once; more are refused, not queued. `reasons` says why none may be yet."""
-
-    def __init__(self, most: int, reasons: Callable[[], list[str]] = list) -> None:
-        self._free = most
-        self._reasons = reasons
-
-    def __enter__(self) -> None:
-        """Take a place; raises BusyError if there is none, or the engines are not ready."""
-        if reasons := self._reasons():
-            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
-        if self._free <= 0:
-            raise BusyError("Too many requests are in hand; please try again.", retry_after_s=2)
-        self._free -= 1
-
-    def __exit__(self, *_: object) -> None:
-        """Give it back."""
-        self._free += 1
 
 
 class Stretches:
@@ -132,7 +113,7 @@ class Transcripts:
 
     async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Segment | Transcribed]:
         """Stretches of speech in order, then Transcribed."""
-        with self._parts.places:
+        async with self._parts.places.taken("hear"):
             if request.language:
                 self._parts.hearing(request.language, "language")
             samples = await decoded(request.data, request.param, MOST_S)
