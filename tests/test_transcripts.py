@@ -198,3 +198,15 @@ async def test_an_engine_that_fails_dies_or_stalls_is_an_engine_error():
     await clock.advance_ms(61_000)
     with pytest.raises(EngineStalled):
         await waiting
+
+
+async def test_a_stretch_whose_engine_died_is_asked_for_once_more():
+    request = TranscriptionRequest(wav((1, True)), None, timed=False)
+    dying = Fail("engine_died", retryable=True)
+    engine = FakeEngine(MonotonicClock(), hears=[[dying], "here it is"])
+    segments = [piece async for piece in transcripts(engine).transcribe(request)]
+    assert isinstance(segments[0], Segment) and segments[0].text == "here it is" and len(engine.requests) == 2
+    engine = FakeEngine(MonotonicClock(), hears=[[dying]])
+    with pytest.raises(EngineError):
+        _ = [piece async for piece in transcripts(engine).transcribe(request)]
+    assert len(engine.requests) == 2

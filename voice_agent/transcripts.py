@@ -7,6 +7,7 @@ recognizer at once.
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from voice_agent.errors import EngineError, EngineStalled, MediaError, RemotePro
 from voice_agent.media.containers import decode
 from voice_agent.places import Places
 from voice_agent.requests import Segment, TimedWord, Transcribed, TranscriptionRequest
+
+logger = logging.getLogger(__name__)
 
 MOST_S = 3_600.0  # of sound in one file
 SHORT_S = 20.0  # a file up to here is recognized in one piece
@@ -165,6 +168,16 @@ class Transcripts:
         return Segment(heard.text.strip(), begin_s, end_s, heard.language, words)
 
     async def _asked(self, samples: Samples, request: TranscriptionRequest) -> Transcript:
+        """Once more if the engine died: nothing of this stretch was given out."""
+        try:
+            return await self._asked_once(samples, request)
+        except EngineError as error:
+            if not error.retryable:
+                raise
+            logger.warning("a transcription: trying again after %s", error.code)
+            return await self._asked_once(samples, request)
+
+    async def _asked_once(self, samples: Samples, request: TranscriptionRequest) -> Transcript:
         recognizer = self._parts.recognizer
         language = request.language or self._parts.language or None
         pcm = np.ascontiguousarray(samples).astype("<i2", copy=False).tobytes()
