@@ -1,9 +1,11 @@
 """Places for requests: how many, and which engines must be up for whom."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
 
+from voice_agent.clock import ManualClock
 from voice_agent.errors import BusyError
 from voice_agent.places import Ability, Places, all_up
 
@@ -77,3 +79,28 @@ async def test_all_that_a_call_needs_must_be_up() -> None:
     await all_up([Engine("a"), Engine("b")])
     with pytest.raises(BusyError, match="the b engine"):
         await all_up([Engine("a"), Engine("b", up=False)])
+
+
+@pytest.mark.parametrize(("ends", "waited_ms"), [(True, 300), (False, 2_000)])
+async def test_a_drain_refuses_what_is_new_and_waits_for_what_is_in_hand(ends: bool, waited_ms: int) -> None:
+    clock, places, over = ManualClock(), Places(4), asyncio.Event()
+
+    async def request() -> None:
+        async with places.taken():
+            await over.wait()
+
+    requests = [asyncio.create_task(request()) for _ in range(2)]
+    await clock.advance_ms(1)
+    assert places.in_hand == 2
+    drain = asyncio.create_task(places.drain(clock, 2.0))
+    await clock.advance_ms(waited_ms - 50)
+    assert not drain.done()
+    with pytest.raises(BusyError, match="about to stop"):
+        async with places.taken():
+            pass
+    if ends:
+        over.set()
+    await clock.advance_ms(60)
+    assert drain.done() and places.in_hand == (0 if ends else 2)
+    over.set()
+    await asyncio.gather(*requests)

@@ -23,10 +23,14 @@ from voice_agent.voices import Voices
 
 
 def create_request_routes(
-    config: Config, engines: Engines, detector: Callable[[], FileDetector], thread: Executor, clock: Clock
+    config: Config,
+    engines: Engines,
+    places: Places,
+    detector: Callable[[], FileDetector],
+    thread: Executor,
+    clock: Clock,
 ) -> list[BaseRoute]:
     """All their routes. `detector` makes a voice detector for one file, which runs on `thread`."""
-    places = Places(config.server.max_requests, engines.needed)
     transcripts = Transcripts(
         TranscriptParts(
             engines.thinker_process,
