@@ -85,6 +85,7 @@ def test_each_request_is_refused_only_for_what_it_needs(
     httpx.post(f"{server.url}/operator/engines/{down}/stop")
     told = f"the {down} engine is stopped by an operator"
     waited(lambda: told in httpx.get(f"{server.url}/readyz").text, 10)
+    assert httpx.get(f"{server.url}/page.json").json()["state"] == "stopped"
     for ask in served:
         answer = ask(server.url)
         assert answer.status_code == 200, (ask, answer.text)

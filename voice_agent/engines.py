@@ -25,7 +25,7 @@ from voice_agent.engine.runtime import (
     TalkerOptions,
     ThinkerOptions,
 )
-from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.engine.supervisor import EngineProcess, Lasting
 from voice_agent.errors import ConfigError, EngineError, RemoteProtocolError
 from voice_agent.hidden_rows import hidden_pool
 from voice_agent.models.catalog import MODELS, Role
@@ -58,6 +58,12 @@ class Engines:
         return [
             notice for process in (self.thinker_process, self.speech_process) if (notice := process.notice())
         ]
+
+    @property
+    def lasting(self) -> Lasting:
+        """Whether an engine is down until an operator acts; empty if not."""
+        lasting: set[Lasting] = {self.thinker_process.lasting, self.speech_process.lasting}
+        return "failed" if "failed" in lasting else "stopped" if "stopped" in lasting else ""
 
     @property
     def needed(self) -> dict[Ability, Needed]:

@@ -142,6 +142,10 @@ class Agent:
         """Why it is not ready; empty when it is. Calls are taken as soon as the engines are up."""
         return self.reasons() or ([] if self._rehearsed else ["the server makes its own first requests"])
 
+    def lasting(self) -> str:
+        """`stopped` or `failed` if only an operator can make it ready again."""
+        return self._engines.lasting
+
     def reasons(self) -> list[str]:
         """Why no call can be taken; empty when one can."""
         return self._engines.reasons()
@@ -324,6 +328,7 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
     resumables = Resumables[LiveCall](clock, config.session.resume_s)
     model_name = config.server.served_model_name
     return AppParts(
+        lasting=lambda: "stopping" if registry.draining else agent.lasting(),
         routes=[
             *create_secret_routes(known, agent.describe_session),
             *create_signaling_routes(registry, ice_servers(config)),

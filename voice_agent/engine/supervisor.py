@@ -42,6 +42,7 @@ ENDING_S = 0.3  # how long requests in flight wait to be told why their process 
 RECOVER_S = 0.6  # how long a request waits for an engine that is on its way up
 
 EngineState = Literal["stopped", "starting", "ready", "backoff", "crash_loop", "closed"]
+Lasting = Literal["", "stopped", "failed"]
 NOTICES = {  # for callers, who can only wait or go
     "stopped": "is stopped by an operator",
     "starting": "is starting",
@@ -137,8 +138,20 @@ class EngineProcess:
         if self.state == "ready":
             return ""
         state = "starting" if self._owner is None and self.state == "stopped" else self.state
-        loading = f": loading the {self._stage}" if self._stage and state == "starting" else ""
-        return f"the {self._name} engine {NOTICES[state]}{loading}"
+        loads = f"is loading the {self._stage}" if self._stage and state == "starting" else ""
+        return f"the {self._name} engine {loads or NOTICES[state]}"
+
+    @property
+    def lasting(self) -> Lasting:
+        """Whether only an operator's word brings it back; empty if not."""
+        held = self._owner is not None
+        return (
+            "failed"
+            if held and self.state == "crash_loop"
+            else "stopped"
+            if held and self.state == "stopped"
+            else ""
+        )
 
     @property
     def spare_ready(self) -> bool:
