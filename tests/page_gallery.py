@@ -165,7 +165,7 @@ def before_a_call(studio: Studio) -> None:
     """Nobody has pressed anything yet."""
     with tempfile.TemporaryDirectory() as folder, scripted_server(Path(folder), TALK) as server:
         facts = {"model": "voice-agent", "instance": "i", "needs_key": False, "voices_path": None}
-        loading = facts | {"ready": False, "reasons": ["loading the voice"]}
+        loading = facts | {"ready": False, "state": "starting", "reasons": ["loading the voice"]}
         with studio.tab(server.url) as person:
             studio.album.take(person.page, "idle")
             person.page.route("**/page.json", lambda route: route.fulfill(json=loading))

@@ -20,6 +20,7 @@ from voice_agent.config import ThinkerConfig
 from voice_agent.engine.messages import Speak, SpeakText, Think, Transcribe
 from voice_agent.errors import BusyError, EngineError, RemoteProtocolError
 from voice_agent.media.containers import decode, encode
+from voice_agent.places import Places
 from voice_agent.requests import (
     CallPiece,
     ChatRequest,
@@ -39,7 +40,7 @@ from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.stopping import StopAware
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough
-from voice_agent.transcripts import Places, TranscriptParts, Transcripts
+from voice_agent.transcripts import TranscriptParts, Transcripts
 
 SPOKEN = SpeechWish("", "pcm16", latency_first=True, streamed=True)
 WHOLE = SpeechWish("", "wav", latency_first=False, streamed=False)
@@ -276,7 +277,7 @@ async def test_hanging_up_aborts_both_engines_and_gives_the_place_back():
     assert rig.thinker.in_flight() == [] and rig.talker.in_flight() == []
     assert rig.thinker.aborted and rig.talker.aborted
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("answer")]
-    with rig.places:
+    async with rig.places.taken():
         pass
 
 
@@ -289,15 +290,79 @@ async def test_cancelling_while_nothing_comes_aborts_too():
     assert rig.thinker.in_flight() == [] and rig.talker.in_flight() == []
 
 
-async def test_an_engine_that_dies_before_anything_came_is_asked_once_more():
-    rig = Rig(says=[[Fail("busy", retryable=True)], "Here."])
-    assert written(await all_of(rig.answers.answer(asking("Hi.")))) == "Here."
-    rig = Rig(says=[["Well. ", Fail("busy", retryable=True)], "Here."])
-    with pytest.raises(EngineError):
-        await all_of(rig.answers.answer(asking("Hi.")))
-    rig = Rig(says=[[Die()]])
-    with pytest.raises(EngineError):
-        await all_of(rig.answers.answer(asking("Hi.")))
+BUSY = Fail("busy", retryable=True)
+SAYS_NOTHING_THEN_WORDS = ([BUSY], "Here.")
+HALF_THEN_WHOLE = (["Well. ", BUSY], "Well. Here.")
+
+
+@pytest.mark.parametrize(
+    ("says", "request_", "told"),
+    [
+        (SAYS_NOTHING_THEN_WORDS, {}, "Here."),
+        (SAYS_NOTHING_THEN_WORDS, {"streamed": False, "speech": WHOLE}, "Here."),
+        (HALF_THEN_WHOLE, {"streamed": False}, "Well. Here."),
+        (HALF_THEN_WHOLE, {"streamed": False, "speech": WHOLE}, "Well. Here."),
+        (
+            HALF_THEN_WHOLE,
+            {"temperature": 0.0},
+            "Well. Here.",
+        ),  # the same words again: only new ones are told
+        (HALF_THEN_WHOLE, {"temperature": 0.7}, None),
+        ((["Well.", Use("weather"), BUSY], "Well."), {"temperature": 0.0, "tools": TOOLS}, None),
+        (([Die()],), {}, None),  # no engine comes up again
+        (([BUSY],), {"streamed": False}, None),  # twice is enough
+    ],
+)
+async def test_a_reply_is_made_once_more_if_nothing_given_out_would_differ(
+    says: Sequence[Sequence[Step] | str], request_: dict[str, Any], told: str | None
+):
+    rig = Rig(says=says)
+    answer = rig.answers.answer(asking("Hi.", **request_))
+    if told is None:
+        with pytest.raises(EngineError):
+            await all_of(answer)
+        return
+    pieces = await all_of(answer)
+    assert written(pieces) == told and len(rig.thinker.of_kind(Think)) == 2
+    sounds = [piece for piece in pieces if isinstance(piece, SoundPiece)]
+    assert len(sounds) == (1 if "speech" in request_ else 0)
+
+
+@dataclass(frozen=True)
+class DiesOnce:
+    """A voice whose process ends in its first reply after so many words."""
+
+    words: int
+
+    def rig(self) -> Rig:
+        rig, failed = Rig(voice=Voice(word_ms=500)), list[str]()
+        plain = rig.talker._word  # pyright: ignore[reportPrivateUsage]
+
+        def once(request: Speak, word: Any, first_sample: int) -> Any:
+            if not failed and first_sample >= self.words * 11_025:
+                failed.append(request.request_id)
+                rig.talker._streams[request.request_id].give(None)  # pyright: ignore[reportPrivateUsage]
+            return plain(request, word, first_sample)
+
+        rig.talker._word = once  # pyright: ignore[reportPrivateUsage]
+        return rig
+
+
+@pytest.mark.parametrize(
+    ("words", "wish", "again"), [(0, SPOKEN, True), (2, WHOLE, True), (1, SPOKEN, False)]
+)
+async def test_a_text_is_said_once_more_if_none_of_its_sound_was_given_out(
+    words: int, wish: SpeechWish, again: bool
+):
+    rig = DiesOnce(words).rig()
+    saying = rig.answers.say(SpeechRequest("One two. Three four.", wish))
+    if not again:
+        with pytest.raises(EngineError):
+            await all_of(saying)
+        return
+    pieces = await all_of(saying)
+    sound = sound_of(pieces)[44 if wish is WHOLE else 0 :]
+    assert len(sound) == pytest.approx(4 * WIRE_RATE_HZ, abs=4) and len(rig.talker.of_kind(Speak)) == 2
 
 
 async def test_a_slow_reader_misses_nothing():

@@ -96,6 +96,17 @@ async def test_without_keys_only_this_machine_may(tmp_path: Path) -> None:
     assert engine.told == []
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "1e400", "-1", "86401", "soon", ""])
+async def test_a_span_that_is_none_is_refused_by_name(tmp_path: Path, seconds: str) -> None:
+    http = client(AnEngine(), tmp_path)
+    path = f"/operator/loop_lag?seconds={seconds}"
+    refused = await http.get(path, headers=bearer("boss"))
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "seconds"
+    assert (await http.get("/operator/loop_lag?seconds=1e3", headers=bearer("boss"))).json() == {
+        "p99_ms": 1000.0
+    }
+
+
 class LateClock:
     """Wakes its sleeper as late as the list says, then never again."""
 

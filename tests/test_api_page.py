@@ -28,8 +28,9 @@ async def list_voices(request: Request) -> Response:
 
 
 async def test_the_page_is_told_what_the_server_is_with_200_also_while_it_is_not_ready() -> None:
-    reasons = ["loading the voice"]
-    async with client_of(AppParts([], lambda: reasons, "voice-agent")) as client:
+    reasons, lasting = ["loading the voice"], [""]
+    parts = AppParts([], lambda: reasons, "voice-agent", lasting=lambda: lasting[0])
+    async with client_of(parts) as client:
         response = await client.get("/page.json")
         assert response.status_code == 200 and response.headers["cache-control"] == "no-store"
         facts = response.json()
@@ -39,11 +40,14 @@ async def test_the_page_is_told_what_the_server_is_with_200_also_while_it_is_not
             "needs_key": False,
             "voices_path": None,
             "ready": False,
+            "state": "starting",
             "reasons": ["loading the voice"],
         }
+        lasting[0] = "stopped"
+        assert (await client.get("/page.json")).json()["state"] == "stopped"
         reasons.clear()
         later = (await client.get("/page.json")).json()
-        assert later["ready"] and later["instance"] == instance
+        assert later["ready"] and later["state"] == "ready" and later["instance"] == instance
     async with client_of(AppParts([], lambda: [], "voice-agent")) as restarted:
         assert (await restarted.get("/page.json")).json()["instance"] != instance
 

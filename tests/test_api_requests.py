@@ -444,3 +444,26 @@ async def test_sound_in_a_conversation_is_read_beside_the_loop(monkeypatch: pyte
         asyncio.get_running_loop().call_later(0.05, goes_on.set)
         assert (await client.post(CHAT, json=body)).status_code == 200
         assert len(scripted.asked) == 1
+
+
+DEATH = "the speech engine is down: /srv/voice holds no .onnx; `voice-agent engine restart speech` starts it again"
+
+
+@pytest.mark.parametrize("code", ["engine_died", "thinker_unreachable", "engine_error", "out_of_memory"])
+async def test_callers_are_told_no_path_and_no_command_and_the_log_is(
+    code: str, caplog: pytest.LogCaptureFixture
+):
+    failure = EngineError(DEATH, code=code)
+    async with client_of(failure) as (client, _):
+        answers = [
+            await client.post(CHAT, json=HI),
+            await client.post(SPEECH, json=SAY),
+            await client.post(WRITE, data=FORM, files=FILE),
+        ]
+    assert caplog.text.count(DEATH) == 3 and "Traceback" not in caplog.text
+    async with client_of(SoundPiece(b"a"), failure) as (client, _):
+        answers.append(await client.post(SPEECH, json=SAY | {"stream_format": "sse"}))
+    for answer in answers:
+        assert code in answer.text and "/srv" not in answer.text and "voice-agent engine" not in answer.text
+    async with client_of(EngineError("8 replies are being spoken", code="busy")) as (client, _):
+        assert "8 replies" in (await client.post(SPEECH, json=SAY)).text

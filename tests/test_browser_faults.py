@@ -273,8 +273,9 @@ def test_a_missing_key_and_a_wrong_one_are_told_apart(browser: Browser, tmp_path
 
 def test_a_page_says_what_the_server_is_before_anybody_calls(browser: Browser, server: LiveServer) -> None:
     answers: list[dict[str, Any]] = [
-        {"ready": False, "reasons": ["loading the voice"]},
-        {"ready": True, "reasons": []},
+        {"ready": False, "state": "starting", "reasons": ["loading the voice"]},
+        {"ready": False, "state": "stopped", "reasons": ["the speech engine is stopped by an operator"]},
+        {"ready": True, "state": "ready", "reasons": []},
     ]
     facts = {"model": "m", "instance": "i", "needs_key": False, "voices_path": None}
     page = browser.new_page()
@@ -283,6 +284,10 @@ def test_a_page_says_what_the_server_is_before_anybody_calls(browser: Browser, s
     page.wait_for_selector("body[data-server=starting]")
     assert page.inner_text("#state") == "Starting"
     assert "loading the voice" in page.inner_text("#message")
+    page.wait_for_selector("body[data-server=stopped]", timeout=10_000)
+    assert page.inner_text("#state") == "Stopped"
+    told = page.inner_text("#message")
+    assert "takes no calls now: the speech engine is stopped" in told and "Start" not in told
     page.wait_for_selector("body[data-server=ready]", timeout=10_000)
     page.route("**/page.json", lambda route: route.abort())
     page.reload()

@@ -86,6 +86,7 @@ async def test_restart_leads_out_of_a_crash_loop() -> None:
     try:
         await until(lambda: engine.state == "crash_loop")
         assert "`voice-agent engine restart dying` starts it again" in engine.reasons()[0]
+        assert engine.notice() == "the dying engine has failed" and engine.lasting == "failed"
         engine.restart()
         await until(lambda: engine.state != "crash_loop")
     finally:
@@ -140,6 +141,20 @@ async def test_a_spare_that_serves_is_logged_by_its_engine_s_name(caplog: pytest
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGUSR1)  # it prints where it is
         await until(lambda: "test engine: " in caplog.text)
+
+
+async def test_who_comes_while_a_spare_takes_over_waits_and_whom_nobody_starts_is_told_so() -> None:
+    async with running(thinker_spec(), warm_spare=True) as engine:
+        await until(lambda: engine.spare_ready)
+        assert engine.pid is not None and engine.notice() == engine.lasting == ""
+        os.kill(engine.pid, signal.SIGKILL)
+        await until(lambda: engine.state != "ready")
+        assert "start" in engine.notice() and await engine.comes_up()
+        engine.stop()
+        await until(lambda: engine.state == "stopped")
+        asked_s = time.monotonic()
+        assert not await engine.comes_up() and time.monotonic() - asked_s < 0.3
+        assert engine.notice() == "the test engine is stopped by an operator" and engine.lasting == "stopped"
 
 
 async def test_a_spare_that_is_killed_is_replaced_and_one_that_hangs_is_not_used(

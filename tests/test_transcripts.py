@@ -17,8 +17,9 @@ from voice_agent.clock import ManualClock, MonotonicClock
 from voice_agent.engine.messages import Transcribe
 from voice_agent.errors import BusyError, EngineError, EngineStalled, RemoteProtocolError
 from voice_agent.media.containers import encode
+from voice_agent.places import Places
 from voice_agent.requests import Segment, Transcribed, TranscriptionRequest
-from voice_agent.transcripts import Places, Stretches, TranscriptParts, Transcripts
+from voice_agent.transcripts import Stretches, TranscriptParts, Transcripts
 
 WINDOW = 512
 S = MODEL_RATE_HZ
@@ -153,7 +154,7 @@ async def test_hanging_up_aborts_the_recognizer_and_gives_the_place_back():
     await asyncio.gather(waiting, return_exceptions=True)
     await pieces.aclose()
     assert engine.aborted and engine.in_flight() == []
-    with places:
+    async with places.taken():
         pass
 
 
@@ -199,13 +200,13 @@ async def test_an_engine_that_fails_dies_or_stalls_is_an_engine_error():
         await waiting
 
 
-def test_no_place_while_the_engines_are_not_ready():
-    reasons = ["speech engine: warming up"]
-    places = Places(1, lambda: reasons)
-    with pytest.raises(BusyError, match="warming up"), places:
-        pass
-    reasons.clear()
-    with places, pytest.raises(BusyError, match="Too many"), places:
-        pass
-    with places:
-        pass
+async def test_a_stretch_whose_engine_died_is_asked_for_once_more():
+    request = TranscriptionRequest(wav((1, True)), None, timed=False)
+    dying = Fail("engine_died", retryable=True)
+    engine = FakeEngine(MonotonicClock(), hears=[[dying], "here it is"])
+    segments = [piece async for piece in transcripts(engine).transcribe(request)]
+    assert isinstance(segments[0], Segment) and segments[0].text == "here it is" and len(engine.requests) == 2
+    engine = FakeEngine(MonotonicClock(), hears=[[dying]])
+    with pytest.raises(EngineError):
+        _ = [piece async for piece in transcripts(engine).transcribe(request)]
+    assert len(engine.requests) == 2

@@ -6,6 +6,7 @@ as in a call; each piece is given out at once. Closing the generator cancels the
 
 import asyncio
 import base64
+import logging
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -22,6 +23,7 @@ from voice_agent.errors import EngineError, RemoteProtocolError, UnsupportedLang
 from voice_agent.media.containers import Encoder, encode
 from voice_agent.media.resample import Resampler
 from voice_agent.pictures import address_fault
+from voice_agent.places import Ability, Places
 from voice_agent.requests import (
     AUDIO_TOKENS_IN_PER_S,
     AUDIO_TOKENS_OUT_PER_S,
@@ -41,7 +43,9 @@ from voice_agent.requests import (
 )
 from voice_agent.speech.cascade import Answer, Ask, Cascade
 from voice_agent.speech.languages import language_of
-from voice_agent.transcripts import Places, Transcripts, decoded
+from voice_agent.transcripts import Transcripts, decoded
+
+logger = logging.getLogger(__name__)
 
 MOST_SOUND_S = 600.0  # in one message part
 WAITING_CHUNKS = 16  # of sound that nobody took yet: then the Talker waits
@@ -65,10 +69,10 @@ class Answers:
 
     async def answer(self, request: ChatRequest) -> AsyncGenerator[ReplyPiece]:
         """Answer a conversation."""
-        with self._parts.places:
+        async with self._parts.places.taken(*self._abilities(request)):
             rendered = await self._render(request.messages)
             ask = self._ask(request, rendered)
-            async with aclosing(self._pieces(ask, request.speech)) as pieces:
+            async with aclosing(self._pieces(ask, request.speech, streamed=request.streamed)) as pieces:
                 async for piece in pieces:
                     match piece:
                         case Ended(usage=usage):
@@ -79,14 +83,21 @@ class Answers:
 
     async def say(self, request: SpeechRequest) -> AsyncGenerator[SoundPiece | Ended]:
         """Say a text; raises RemoteProtocolError if the voice can say nothing of it."""
-        with self._parts.places:
+        async with self._parts.places.taken("speak"):
             reply_id = token_hex(10)
             speak = _speak(reply_id, request.speech)
             ask = Ask(reply_id, request.text, speak, language_hint=language_of(request.text, "en"))
-            async with aclosing(self._pieces(ask, request.speech, must_sound=True)) as pieces:
+            async with aclosing(self._pieces(ask, request.speech)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, SoundPiece | Ended):
                         yield piece
+
+    def _abilities(self, request: ChatRequest) -> list[Ability]:
+        """What the request needs of the engines."""
+        sound = any(isinstance(part, SoundPart) for message in request.messages for part in message.parts)
+        hears: list[Ability] = ["hear"] if sound and not self._parts.thinker.hears else []
+        speaks: list[Ability] = ["speak"] if request.speech else []
+        return [*hears, "think", *speaks]
 
     # --- the conversation as the Thinker takes it -----------------------------------------------------------------
 
@@ -144,24 +155,47 @@ class Answers:
     # --- the reply ------------------------------------------------------------------------------------------------
 
     async def _pieces(
-        self, ask: Ask, wish: SpeechWish | None, *, must_sound: bool = False
+        self, ask: Ask, wish: SpeechWish | None, *, streamed: bool = True
     ) -> AsyncGenerator[ReplyPiece]:
+        """A reply's pieces; made once more if an engine died before anything was given out that would differ then."""
+        given = _GivenOut()
+        for last in (False, True):
+            held = list[ReplyPiece]()
+            try:
+                async with aclosing(self._attempt(ask, wish)) as pieces:
+                    async for piece in pieces:
+                        if not streamed:
+                            held.append(piece)
+                        elif new := given.new(piece):
+                            yield new
+            except EngineError as error:
+                if last or not error.retryable or not given.may_start_over(ask):
+                    raise
+                logger.warning("answer %s: trying again after %s", ask.reply_id, error.code)
+                continue
+            for piece in held:
+                yield piece
+            return
+
+    async def _attempt(self, ask: Ask, wish: SpeechWish | None) -> AsyncGenerator[ReplyPiece]:
         """Run the cascade as a task of this generator's and give its pieces out as they come."""
         sink, file = _PieceSink(), _SoundFile(wish) if wish else None
-        work = asyncio.create_task(self._run(ask, sink), name=f"answer {ask.reply_id}")
+        work = asyncio.create_task(self._parts.cascade.run(ask, sink), name=f"answer {ask.reply_id}")
         work.add_done_callback(sink.over)
         try:
             while not isinstance(got := await sink.next(), asyncio.Task):
                 match got:
-                    case str():
+                    case str() if isinstance(ask.think, Think):  # else the words are the client's own
                         yield TextPiece(got)
                     case ToolCall():
                         yield CallPiece(f"call_{token_hex(10)}", got.name, got.arguments)
                     case PcmChunk():
                         if file and (data := await asyncio.to_thread(file.push, got)):
                             yield SoundPiece(data)
+                    case _:
+                        pass
             answer = got.result()
-            if must_sound and sink.unspoken_language and not (file and file.samples):
+            if isinstance(ask.think, str) and sink.unspoken_language and not (file and file.samples):
                 message = f"This voice does not speak the language of the text ({sink.unspoken_language})."
                 raise RemoteProtocolError(UnsupportedLanguage.code, message, "input")
             if file and (data := await asyncio.to_thread(file.finish)):
@@ -171,14 +205,32 @@ class Answers:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
 
-    async def _run(self, ask: Ask, sink: "_PieceSink") -> Answer:
-        """Once more if an engine died before anything was given out."""
-        try:
-            return await self._parts.cascade.run(ask, sink)
-        except EngineError as error:
-            if not error.retryable or sink.used:
-                raise
-            return await self._parts.cascade.run(ask, sink)
+
+class _GivenOut:
+    """What the client has of a reply: whether it may be made once more, and what is new of the second one then.
+
+    State: `_told` characters of text in all, `_seen` of them in this attempt, `_fixed` once anything else was given.
+    """
+
+    def __init__(self) -> None:
+        self._told = self._seen = 0
+        self._fixed = False
+
+    def new(self, piece: ReplyPiece) -> ReplyPiece | None:
+        """The piece without what was told before; None if nothing of it is new."""
+        if not isinstance(piece, TextPiece):
+            self._fixed = True
+            return piece
+        rest = piece.text[max(0, self._told - self._seen) :]
+        self._seen += len(piece.text)
+        self._told = max(self._told, self._seen)
+        return TextPiece(rest) if rest else None
+
+    def may_start_over(self, ask: Ask) -> bool:
+        """Whether a second attempt would begin with what was given out; then the next pieces are of that one."""
+        same_words = isinstance(ask.think, str) or ask.think.temperature == 0
+        self._seen = 0
+        return not self._fixed and (same_words or not self._told)
 
 
 @dataclass
@@ -206,13 +258,12 @@ class _Rendered:
 class _PieceSink:
     """The cascade's sink as a queue. Full (`WAITING_CHUNKS` of sound): the Talker waits; text is bounded by its length.
 
-    State: `used` once anything came, `unspoken_language` once a clause stayed silent for its language.
+    State: `unspoken_language` once a clause stayed silent for its language.
     """
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[str | PcmChunk | ToolCall | asyncio.Task[Answer]] = asyncio.Queue()
         self._room = asyncio.Semaphore(WAITING_CHUNKS)
-        self.used = False
         self.unspoken_language = ""
 
     async def next(self) -> "str | PcmChunk | ToolCall | asyncio.Task[Answer]":
@@ -228,18 +279,15 @@ class _PieceSink:
 
     def text(self, delta: str) -> None:
         """Take written text."""
-        self.used = True
         self._queue.put_nowait(delta)
 
     async def sound(self, pcm: PcmChunk) -> None:
         """Take sound; waits while too much is waiting."""
-        self.used = True
         await self._room.acquire()
         self._queue.put_nowait(pcm)
 
     def tool_call(self, call: ToolCall) -> None:
         """Take a function call."""
-        self.used = True
         self._queue.put_nowait(call)
 
     def unspoken(self, start_char: int, end_char: int, language: str) -> None:

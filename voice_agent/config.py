@@ -54,7 +54,9 @@ class ServerConfig:
     max_requests: int = setting(
         "Chat completions, speeches and transcriptions in hand at once; more get 503 with Retry-After.", 16
     )
-    drain_s: float = setting("How long a stop waits for running calls before it ends them.", 15.0)
+    drain_s: float = setting(
+        "How long a stop waits for running calls and requests before it ends them.", 15.0
+    )
 
 
 @dataclass(frozen=True)

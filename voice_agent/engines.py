@@ -25,11 +25,12 @@ from voice_agent.engine.runtime import (
     TalkerOptions,
     ThinkerOptions,
 )
-from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.engine.supervisor import EngineProcess, Lasting
 from voice_agent.errors import ConfigError, EngineError, RemoteProtocolError
 from voice_agent.hidden_rows import hidden_pool
 from voice_agent.models.catalog import MODELS, Role
 from voice_agent.models.store import Store, check_folder, check_hugging_face
+from voice_agent.places import Ability, Needed
 from voice_agent.placing import place
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.stopping import StopAware
@@ -53,8 +54,24 @@ class Engines:
     talker: EngineClient  # the speech engine behind its admission
 
     def reasons(self) -> list[str]:
-        """Why not ready; empty when ready."""
-        return self.thinker_process.reasons() + self.speech_process.reasons()
+        """Why not ready, in callers' words; empty when ready."""
+        return [
+            notice for process in (self.thinker_process, self.speech_process) if (notice := process.notice())
+        ]
+
+    @property
+    def lasting(self) -> Lasting:
+        """Whether an engine is down until an operator acts; empty if not."""
+        lasting: set[Lasting] = {self.thinker_process.lasting, self.speech_process.lasting}
+        return "failed" if "failed" in lasting else "stopped" if "stopped" in lasting else ""
+
+    @property
+    def needed(self) -> dict[Ability, Needed]:
+        """Which process must be up for what; none for a Thinker behind a URL."""
+        needed: dict[Ability, Needed] = {"hear": self.thinker_process, "speak": self.speech_process}
+        if not isinstance(self.thinker, RemoteThinker):
+            needed["think"] = self.thinker_process
+        return needed
 
     def voices(self, first: str) -> tuple[str, ...]:
         """The voices there are, the configured one first; none before the engine was ready once."""

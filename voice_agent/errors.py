@@ -20,6 +20,22 @@ VoiceAgentError
 `code` is what goes over the wire; nobody parses the text.
 """
 
+AGAIN = "please try again"
+FAILED = f"The server failed on this request; {AGAIN}."
+NOTICES = {  # codes of engines whose texts speak of the server: its files, addresses, processes, and what to do there
+    "engine_died": f"An engine of the server went down with this request; {AGAIN}.",
+    "engine_start_failed": "An engine of the server does not start.",
+    "out_of_memory": f"The server has too little memory for this request; {AGAIN} later.",
+    "thinker_unreachable": f"The server does not reach its language model; {AGAIN}.",
+    "thinker_broken_off": f"The language model's answer broke off; {AGAIN}.",
+    "thinker_stalled": f"The language model gave nothing for too long; {AGAIN}.",
+    **dict.fromkeys(
+        ("config_error", "cuda_error", "engine_error", "internal_error", "memory_plan", "missing_module",
+         "model_error", "shared_memory", "slot_stale", "weights_error"),
+        FAILED,
+    ),
+}  # fmt: skip
+
 
 class VoiceAgentError(Exception):
     """Root of the tree; `code` is stable and machine-readable."""
@@ -95,6 +111,14 @@ class EngineError(VoiceAgentError):
         super().__init__(message)
         self.code = code or type(self).code
         self.retryable = retryable
+
+    def notice(self) -> str:
+        """What callers are told; the text itself, which may name the server's own affairs, is for its log."""
+        return NOTICES.get(self.code, str(self))
+
+    def kept_back(self) -> str:
+        """What the log says besides the code: the text, where callers are told another."""
+        return f": {self}" if self.code in NOTICES else ""
 
 
 class EngineDied(EngineError):

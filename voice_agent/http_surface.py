@@ -17,15 +17,20 @@ from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engines import Engines, cascade_of
 from voice_agent.models.catalog import MODELS
-from voice_agent.transcripts import FileDetector, Places, TranscriptParts, Transcripts
+from voice_agent.places import Places
+from voice_agent.transcripts import FileDetector, TranscriptParts, Transcripts
 from voice_agent.voices import Voices
 
 
 def create_request_routes(
-    config: Config, engines: Engines, detector: Callable[[], FileDetector], thread: Executor, clock: Clock
+    config: Config,
+    engines: Engines,
+    places: Places,
+    detector: Callable[[], FileDetector],
+    thread: Executor,
+    clock: Clock,
 ) -> list[BaseRoute]:
     """All their routes. `detector` makes a voice detector for one file, which runs on `thread`."""
-    places = Places(config.server.max_requests, engines.reasons)
     transcripts = Transcripts(
         TranscriptParts(
             engines.thinker_process,

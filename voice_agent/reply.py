@@ -147,8 +147,8 @@ class ReplyRun:
             answer = await self._answer()
         except EngineError as error:
             await self.live.wait()
-            logger.warning("reply %s failed: %s", self.reply_id, error.code)
-            self._finish("failed", error.code, str(error))
+            logger.warning("reply %s failed: %s%s", self.reply_id, error.code, error.kept_back())
+            self._finish("failed", error.code, error.notice())
         else:
             await self.live.wait()
             status: ReplyStatus = "incomplete" if answer.reason == "length" else "completed"

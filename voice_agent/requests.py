@@ -77,7 +77,10 @@ class SpeechWish:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A conversation to answer; None where the configuration decides. `speech` None: in writing only."""
+    """A conversation to answer; None where the configuration decides. `speech` None: in writing only.
+
+    Not `streamed`: its pieces may all come at the end, so that until then nothing is given out.
+    """
 
     messages: tuple[Message, ...]
     speech: SpeechWish | None = None
@@ -88,6 +91,7 @@ class ChatRequest:
     top_p: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    streamed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from signaling.calls import Call, CallLimits, CallRegistry, CallRequest, new_call_id
 from signaling.ice import IceServer, IceServers
@@ -35,14 +36,16 @@ from voice_agent.api.connections import HttpConnection, SocketConnection
 from voice_agent.api.operators import create_operator_routes
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.resume import Resumables
+from voice_agent.api.stopping import EndsWithServer
 from voice_agent.api.websocket import MAX_FRAME_BYTES, LiveCall, SocketRequest, create_websocket_routes
 from voice_agent.api.wire_session import Names
 from voice_agent.audio import FRAME_MS, AudioOutput
 from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock, MonotonicClock
 from voice_agent.config import Config, ServerConfig
+from voice_agent.draining import Drain
 from voice_agent.engines import Engines, cascade_of, running_engines, start_engines, store_of, thinker_warning
-from voice_agent.errors import BusyError, ConfigError, UnknownCall
+from voice_agent.errors import ConfigError, UnknownCall
 from voice_agent.events import SessionSettings
 from voice_agent.first_requests import rehearse
 from voice_agent.http_surface import create_request_routes, voices_of
@@ -55,6 +58,7 @@ from voice_agent.media.peer import Peer, PeerLimits
 from voice_agent.media.vad import LiveVad, SileroNetwork, Vad, VoiceBatch
 from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.models.store import Store
+from voice_agent.places import Places, all_up
 from voice_agent.session import SessionParts, VoiceSession
 from voice_agent.socket_call import SocketCall, SocketMedia
 
@@ -63,6 +67,7 @@ logger = logging.getLogger(__name__)
 PACED_CALLS = (
     64  # so many calls' frames of the last minute are kept, 3 MB; of more calls it is less than a minute
 )
+STOP_S = 1  # what the drain has left in hand is ended after this
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ class Agent:
         self._ears = ears
         self._clock = clock
         self.pace = Lateness(clock, PACED_CALLS * KEPT_S * 1000 // FRAME_MS)
+        self.places = Places(config.server.max_requests, engines.needed)
         self._cascade = cascade_of(engines, config, clock)
         self._voices = voices_of(config, engines)
         self._rehearsed = False
@@ -124,7 +130,7 @@ class Agent:
         """The routes of what needs no session."""
         ears = self._ears
         return create_request_routes(
-            self._config, self._engines, lambda: Vad(ears.silero), ears.file_thread, self._clock
+            self._config, self._engines, self.places, lambda: Vad(ears.silero), ears.file_thread, self._clock
         )
 
     async def rehearse(self) -> None:
@@ -136,13 +142,17 @@ class Agent:
         """Why it is not ready; empty when it is. Calls are taken as soon as the engines are up."""
         return self.reasons() or ([] if self._rehearsed else ["the server makes its own first requests"])
 
+    def lasting(self) -> str:
+        """`stopped` or `failed` if only an operator can make it ready again."""
+        return self._engines.lasting
+
     def reasons(self) -> list[str]:
         """Why no call can be taken; empty when one can."""
         return self._engines.reasons()
 
     async def create_call(self, request: CallRequest) -> Call:
         """Answer an offer. Raises OfferRejected, RemoteProtocolError, BusyError while not ready."""
-        self._refuse_unready()
+        await all_up(self._engines.needed.values())
         transport = self._transport()
         protocol = self._protocol(request.call_id, self._config.server.served_model_name, transport)
         settings = self._settings(protocol, request)
@@ -163,7 +173,7 @@ class Agent:
 
     async def create_socket_call(self, request: CallRequest, asked: SocketRequest) -> SocketCall:
         """Begin a call over a WebSocket. Raises RemoteProtocolError, BusyError while not ready."""
-        self._refuse_unready()
+        await all_up(self._engines.needed.values())
         transport = self._transport(ReplyEncoder)
         protocol = self._protocol(request.call_id, asked.model, transport)
         settings = self._settings(protocol, request)
@@ -182,10 +192,6 @@ class Agent:
         )
         protocol.configure(session)
         return protocol.session()
-
-    def _refuse_unready(self) -> None:
-        if reasons := self.reasons():
-            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
 
     def _transport(self, encoder: Callable[[str], ReplyEncoder] | None = None) -> Transport:
         expires_at = int(time.time() + self._config.session.max_session_s)
@@ -296,10 +302,12 @@ async def serve(config: Config, tell: Callable[[str], None]) -> None:
             parts = app_parts(config, agent, registry, clock)
             operating = operator_routes(config, agent, engines, registry, lag)
             app = create_app(replace(parts, routes=[*parts.routes, *operating]))
-            server = uvicorn.Server(_uvicorn_config(config, app))
+            drain = Drain(registry, agent.places, clock, config.server.drain_s)
+            quiet = EndsWithServer(app, lambda: server.should_exit)
+            server = uvicorn.Server(_uvicorn_config(config, quiet))
             async with _measured(lag):
                 start = _start(config, agent, engines, tell)
-                await _run(config, start, registry, server, listening, tell)
+                await _run(config, start, drain, server, listening, tell)
     finally:
         ears.close()
         listening.close()
@@ -320,6 +328,7 @@ def app_parts(config: Config, agent: Agent, registry: CallRegistry, clock: Clock
     resumables = Resumables[LiveCall](clock, config.session.resume_s)
     model_name = config.server.served_model_name
     return AppParts(
+        lasting=lambda: "stopping" if registry.draining else agent.lasting(),
         routes=[
             *create_secret_routes(known, agent.describe_session),
             *create_signaling_routes(registry, ice_servers(config)),
@@ -387,7 +396,7 @@ async def _start(config: Config, agent: Agent, engines: Engines, tell: Callable[
 async def _run(
     config: Config,
     start: Coroutine[Any, Any, None],
-    registry: CallRegistry,
+    drain: Drain,
     server: uvicorn.Server,
     listening: socket.socket,
     tell: Callable[[str], None],
@@ -400,7 +409,7 @@ async def _run(
         if starting.done():
             starting.result()
             tell(f"ready: {url_of(config, listening)}")
-            stop_on_signals(server, registry, config.server.drain_s, tell)
+            stop_on_signals(server, drain, tell)
         await serving
     finally:
         server.should_exit = True
@@ -408,24 +417,22 @@ async def _run(
         await asyncio.gather(serving, starting, return_exceptions=True)
 
 
-def stop_on_signals(
-    server: uvicorn.Server, registry: CallRegistry, drain_s: float, tell: Callable[[str], None]
-) -> None:
-    """First SIGTERM or SIGINT: refuse new calls, let the running ones end, stop. Second: stop now."""
+def stop_on_signals(server: uvicorn.Server, drain: Drain, tell: Callable[[str], None]) -> None:
+    """First SIGTERM or SIGINT: refuse what is new, let what is in hand end, stop. Second: stop now."""
     loop = asyncio.get_running_loop()
     draining: list[asyncio.Task[None]] = []
 
-    async def drain() -> None:
-        await registry.drain(drain_s)
+    async def end() -> None:
+        await drain.run()
         server.should_exit = True
 
     def on_signal() -> None:
         if draining:
             server.should_exit = server.force_exit = True
         else:
-            if len(registry):
-                tell(f"waiting for {len(registry)} call(s), {drain_s:g} s at most; once more stops at once")
-            draining.append(asyncio.create_task(drain(), name="drain"))
+            if waits_for := drain.in_hand():
+                tell(f"waiting for {waits_for}, {drain.drain_s:g} s at most; once more stops at once")
+            draining.append(asyncio.create_task(end(), name="drain"))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
@@ -446,7 +453,7 @@ def _check_certificate(server: ServerConfig) -> None:
             raise ConfigError(f"server.tls_cert and server.tls_key: {message} ({error})") from error
 
 
-def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
+def _uvicorn_config(config: Config, app: ASGIApp) -> uvicorn.Config:
     _check_certificate(config.server)
     return uvicorn.Config(
         app,
@@ -454,7 +461,7 @@ def _uvicorn_config(config: Config, app: Starlette) -> uvicorn.Config:
         access_log=False,
         lifespan="on",
         server_header=False,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=STOP_S,
         http=HttpConnection,
         ws=SocketConnection,
         ws_max_size=MAX_FRAME_BYTES,

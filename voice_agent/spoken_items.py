@@ -149,7 +149,7 @@ class SpokenItems:
         try:
             heard = await self._recognized(f"{item_id[:64]}.{sound.part}", samples)
         except EngineError as error:
-            return SoundFailed(item_id, sound.part, error.code, str(error))
+            return SoundFailed(item_id, sound.part, error.code, error.notice())
         seconds = len(samples) / MODEL_RATE_HZ
         return SoundTranscribed(item_id, sound.part, heard.text, seconds, heard.tokens)
 

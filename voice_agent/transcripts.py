@@ -7,6 +7,7 @@ recognizer at once.
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,9 +20,12 @@ from voice_agent.audio import MODEL_RATE_HZ, Samples, ms_to_samples
 from voice_agent.clock import NS_PER_S, Clock, within
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Failed, Transcribe, Transcript
-from voice_agent.errors import BusyError, EngineError, EngineStalled, MediaError, RemoteProtocolError
+from voice_agent.errors import EngineError, EngineStalled, MediaError, RemoteProtocolError
 from voice_agent.media.containers import decode
+from voice_agent.places import Places
 from voice_agent.requests import Segment, TimedWord, Transcribed, TranscriptionRequest
+
+logger = logging.getLogger(__name__)
 
 MOST_S = 3_600.0  # of sound in one file
 SHORT_S = 20.0  # a file up to here is recognized in one piece
@@ -33,26 +37,6 @@ PAD_MS = 200  # of sound kept around a stretch
 LOOK_S = 10  # the detector's share at a time
 RECOGNIZER_LIMIT_S = 60.0
 WINDOW_SAMPLES = 512  # the detector's
-
-
-class Places:
-    """How many requests may be in hand at once; more are refused, not queued. `reasons` says why none may be yet."""
-
-    def __init__(self, most: int, reasons: Callable[[], list[str]] = list) -> None:
-        self._free = most
-        self._reasons = reasons
-
-    def __enter__(self) -> None:
-        """Take a place; raises BusyError if there is none, or the engines are not ready."""
-        if reasons := self._reasons():
-            raise BusyError(f"The server is not ready: {'; '.join(reasons)}", retry_after_s=2)
-        if self._free <= 0:
-            raise BusyError("Too many requests are in hand; please try again.", retry_after_s=2)
-        self._free -= 1
-
-    def __exit__(self, *_: object) -> None:
-        """Give it back."""
-        self._free += 1
 
 
 class Stretches:
@@ -132,7 +116,7 @@ class Transcripts:
 
     async def transcribe(self, request: TranscriptionRequest) -> AsyncGenerator[Segment | Transcribed]:
         """Stretches of speech in order, then Transcribed."""
-        with self._parts.places:
+        async with self._parts.places.taken("hear"):
             if request.language:
                 self._parts.hearing(request.language, "language")
             samples = await decoded(request.data, request.param, MOST_S)
@@ -184,6 +168,16 @@ class Transcripts:
         return Segment(heard.text.strip(), begin_s, end_s, heard.language, words)
 
     async def _asked(self, samples: Samples, request: TranscriptionRequest) -> Transcript:
+        """Once more if the engine died: nothing of this stretch was given out."""
+        try:
+            return await self._asked_once(samples, request)
+        except EngineError as error:
+            if not error.retryable:
+                raise
+            logger.warning("a transcription: trying again after %s", error.code)
+            return await self._asked_once(samples, request)
+
+    async def _asked_once(self, samples: Samples, request: TranscriptionRequest) -> Transcript:
         recognizer = self._parts.recognizer
         language = request.language or self._parts.language or None
         pcm = np.ascontiguousarray(samples).astype("<i2", copy=False).tobytes()

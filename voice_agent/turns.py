@@ -201,7 +201,7 @@ class Turns:
         turn.timeline.stamp("recognizer", self._ports.clock.now_ns())
         turn.timeline.transcript = text
         if turn.error:
-            self._ports.emit(TranscriptionFailed(turn.turn_id, turn.error.code, str(turn.error)))
+            self._ports.emit(TranscriptionFailed(turn.turn_id, turn.error.code, turn.error.notice()))
         else:
             self._ports.emit(TurnTranscribed(turn.turn_id, text, turn.audio_seconds, turn.tokens))
         return text

@@ -13,6 +13,7 @@
 
 import { CallError, MAX_ATTEMPTS, endAdvice, retryDelay } from "./advice.js";
 import { openCall } from "./peer.js";
+import { whyNotReady } from "./state.js";
 
 const NOT_READY_MS = 1000;
 const ADVICE = / (Check|Try) .*/; // of an error that this page itself acts upon
@@ -38,8 +39,8 @@ export class Line {
    */
   async learn() {
     this.facts = await this.port.server.json("page.json");
-    const { ready, reasons } = this.facts;
-    this.port.tell({ type: "readiness", server: ready ? "ready" : "starting", reason: reasons.join("; ") });
+    const { ready, reasons, state } = this.facts;
+    this.port.tell({ type: "readiness", server: state, reason: reasons.join("; ") });
     return ready;
   }
 
@@ -107,8 +108,8 @@ export class Line {
    */
   async ready(signal) {
     while (!(await this.learn())) {
-      const message = `The server is starting: ${this.facts.reasons.join("; ")}. This page waits for it.`;
-      this.port.tell({ type: "notice", message });
+      const { reasons, state } = this.facts;
+      this.port.tell({ type: "notice", message: `${whyNotReady(state, reasons.join("; "))} This page waits for it.` });
       await this.wait(NOT_READY_MS, signal);
     }
     signal.throwIfAborted();

@@ -3,7 +3,7 @@
  *
  * @typedef {"idle"|"asking"|"connecting"|"listening"|"hearing"|"thinking"|"speaking"|"held"|"reconnecting"|"failed"}
  *   State
- * @typedef {"unknown"|"ready"|"starting"|"gone"} Server  what is known of the server before a call
+ * @typedef {"unknown"|"ready"|"starting"|"stopped"|"failed"|"stopping"|"gone"} Server  what is known of the server before a call
  * @typedef {{type: string, [key: string]: any}} Signal
  *
  * @typedef {object} Model
@@ -36,8 +36,23 @@ const SERVER_WORDS = {
   unknown: "Looking",
   ready: "Ready",
   starting: "Starting",
+  stopped: "Stopped",
+  failed: "Failed",
+  stopping: "Stopping",
   gone: "No server",
 };
+
+/**
+ * Why a server that answers takes no calls, as a sentence.
+ * @param {Server} server
+ * @param {string} reason
+ * @returns {string}  empty for a ready or an unknown one
+ */
+export function whyNotReady(server, reason) {
+  if (server === "starting") return `The server is still starting: ${reason}.`;
+  if (server === "stopping") return "The server is about to stop and takes no new calls.";
+  return server === "stopped" || server === "failed" ? `The server takes no calls now: ${reason}.` : "";
+}
 
 /** @type {Model} */
 export const START = {

@@ -7,7 +7,7 @@
 
 import { Captions } from "./captions.js";
 import { median } from "./latency.js";
-import { canInterrupt, isLive, isOpen, isRunning, word } from "./state.js";
+import { canInterrupt, isLive, isOpen, isRunning, whyNotReady, word } from "./state.js";
 
 const element = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const button = (/** @type {string} */ id) => /** @type {HTMLButtonElement} */ (element(id));
@@ -156,7 +156,8 @@ function noticeOf(model) {
   if (isLive(model)) return model.microphone;
   if (model.state === "asking") return "Your browser asks for the microphone now: choose “Allow”.";
   if (model.state !== "idle") return "";
-  if (model.server === "starting") return `The server is still starting: ${model.reason}. You can press Start already.`;
+  const why = whyNotReady(model.server, model.reason);
+  if (why) return `${why} ${model.server === "starting" ? "You can press Start already." : "This page keeps looking."}`;
   return model.server === "gone" ? "The server does not answer. Check that it is running; this page keeps looking." : "";
 }
 

@@ -25,7 +25,7 @@ function line(answers) {
   return { made, asked, told, ended };
 }
 
-const READY = { instance: "i", ready: true, reasons: [] };
+const READY = { instance: "i", ready: true, state: "ready", reasons: [] };
 
 for (const how of ["ended", "network"]) {
   test(`a call that was hung up elsewhere is not made again, lost as "${how}"`, async () => {

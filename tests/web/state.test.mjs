@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { START, canInterrupt, isLive, isOpen, isRunning, next, word } from "../../web/state.js";
+import { START, canInterrupt, isLive, isOpen, isRunning, next, whyNotReady, word } from "../../web/state.js";
 
 const STATES = [
   "idle", "asking", "connecting", "listening", "hearing", "thinking", "speaking", "held", "reconnecting", "failed",
@@ -150,7 +150,7 @@ test("every state has a word, and says Ready only of a ready server", () => {
   for (const state of STATES) assert.ok(word(at(state)).length > 0);
   const idle = (name) => word(next(START, { type: "readiness", server: name, reason: "loading" }));
   assert.equal(idle("ready"), "Ready");
-  for (const name of ["unknown", "starting", "gone"]) assert.doesNotMatch(idle(name), /^Ready$/);
+  for (const name of ["unknown", "starting", "stopped", "failed", "stopping", "gone"]) assert.doesNotMatch(idle(name), /^Ready$/);
 });
 
 test("listening says who does not listen", () => {
@@ -160,4 +160,16 @@ test("listening says who does not listen", () => {
   assert.equal(word(at("hearing", { microphone: "gone" })), "No microphone"); // what it heard last was before that
   assert.equal(word(at("listening", { pushToTalk: true })), "Hold to talk");
   assert.equal(word(at("listening", { pushToTalk: true, talking: true })), "Hearing you");
+});
+
+test("a server that is stopped or failed is not called starting", () => {
+  const table = [
+    ["starting", /still starting: why\.$/],
+    ["stopped", /takes no calls now: why\.$/],
+    ["failed", /takes no calls now: why\.$/],
+    ["stopping", /about to stop/],
+    ["ready", /^$/],
+    ["unknown", /^$/],
+  ];
+  for (const [server, words] of table) assert.match(whyNotReady(server, "why"), words);
 });

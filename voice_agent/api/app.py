@@ -28,7 +28,8 @@ class AppParts:
     """What the composition root puts in.
 
     `routes` are those of signalling (and later of other surfaces); `readiness` gives the reasons why the server is
-    not ready; `lifespan` runs around the serving; `page` is the page's folder, None for the packaged one.
+    not ready, and `lasting` the page's word where it will not get ready by itself (stopped, failed, stopping; empty:
+    it will); `lifespan` runs around the serving; `page` is the page's folder, None for the packaged one.
     """
 
     routes: Sequence[BaseRoute]
@@ -37,13 +38,14 @@ class AppParts:
     access: Access = field(default_factory=Access)
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
     page: Path | None = None
+    lasting: Callable[[], str] = str
     operators: Access = field(default_factory=Access)  # who may call what is under /operator/
 
 
 def create_app(parts: AppParts) -> Starlette:
     """Put the application together; raises ConfigError if the page is missing."""
     paths = {route.path for route in parts.routes if isinstance(route, Route)}
-    facts = PageFacts(parts.model_name, parts.readiness, bool(parts.access.keys), paths)
+    facts = PageFacts(parts.model_name, parts.readiness, parts.lasting, bool(parts.access.keys), paths)
     routes = [
         *parts.routes,
         *create_health_routes(parts.readiness, parts.model_name),

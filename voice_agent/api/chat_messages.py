@@ -44,6 +44,7 @@ def chat_request(body: ChatBody, spoken_text: SpokenText, voice_named: VoiceName
         top_p=1.0 if body.top_p is None else body.top_p,
         seed=body.seed,
         stop=tuple(body.stop or ()),
+        streamed=bool(body.stream),
     )
 
 

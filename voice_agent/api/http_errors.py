@@ -104,7 +104,7 @@ def error_answer(error: VoiceAgentError) -> Response:
             return error_response(404, str(error), UnknownCall.code, "call_id")
         case EngineError():
             headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
-            return error_response(503, str(error), error.code, headers=headers)
+            return error_response(503, error.notice(), error.code, headers=headers)
         case _:
             status = STATUS.get(error.code, 400)
             return error_response(status, str(error), error.code, getattr(error, "param", None))
@@ -157,12 +157,12 @@ def _bad_request(request: Request, error: Exception) -> Response:
 
 
 def _engine(request: Request, error: Exception) -> Response:
-    code = cast(EngineError, error).code
-    if code in ASKERS_FAULT:
-        return error_response(STATUS.get(code, 400), str(error), code)
-    log.warning("an engine could not serve a request", exc_info=error)
+    failure = cast(EngineError, error)
+    if failure.code in ASKERS_FAULT:
+        return error_response(STATUS.get(failure.code, 400), str(error), failure.code)
+    log.warning("an engine could not serve a request: %s%s", failure.code, failure.kept_back())
     headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
-    return error_response(503, str(error), cast(EngineError, error).code, headers=headers)
+    return error_response(503, failure.notice(), failure.code, headers=headers)
 
 
 def _gone(request: Request, error: Exception) -> Response:

@@ -5,6 +5,7 @@ Under /operator/, behind keys of its own (`server.operator_keys`): a key to talk
 an engine only as something that can be told so.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -14,8 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from voice_agent.api.health import NO_STORE
+from voice_agent.errors import RemoteProtocolError
 
 PREFIX = "/operator/"
+MOST_S = 86_400  # more is not kept by any figure
 
 
 class Operated(Protocol):
@@ -79,17 +82,25 @@ def create_operator_routes(
 
     async def figure(request: Request) -> Response:
         summary = figures[request.url.path.removeprefix(PREFIX)]
-        try:
-            seconds = float(request.query_params.get("seconds", "60"))
-        except ValueError:
-            raise HTTPException(400, "seconds should be a number.") from None
-        return JSONResponse(dict(summary(seconds)), headers=NO_STORE)
+        return JSONResponse(dict(summary(_seconds(request))), headers=NO_STORE)
 
     return [
         Route("/operator/engines", seen),
         Route("/operator/engines/{name}/{order}", order, methods=["POST"]),
         *(Route(PREFIX + name, figure) for name in figures),
     ]
+
+
+def _seconds(request: Request) -> float:
+    """How far back to look; raises RemoteProtocolError."""
+    try:
+        seconds = float(request.query_params.get("seconds", "60"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= MOST_S:
+        message = f"Invalid value for 'seconds': it should be a number from 0 to {MOST_S}."
+        raise RemoteProtocolError("invalid_value", message, "seconds")
+    return seconds
 
 
 def _seen(name: str, engine: Operated) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class PageFacts:
 
     model_name: str
     readiness: Callable[[], Sequence[str]]
+    lasting: Callable[[], str]
     needs_key: bool
     paths: Collection[str]
 
@@ -75,7 +76,8 @@ def create_page_routes(folder: Path) -> list[BaseRoute]:
 def create_facts_route(facts: PageFacts) -> Route:
     """/page.json: model, readiness with reasons, whether a key is wanted, where voices are listed (null: nowhere).
 
-    `instance` is another after every start of the server, so that the page knows its calls are gone.
+    `state` is ready; starting, which ends by itself; stopped or failed, which do not; or stopping. `instance` is
+    another after every start of the server, so that the page knows its calls are gone.
     """
     fixed = {
         "model": facts.model_name,
@@ -86,8 +88,10 @@ def create_facts_route(facts: PageFacts) -> Route:
 
     async def serve(request: Request) -> Response:
         reasons = list(facts.readiness())
+        state = "ready" if not reasons else facts.lasting() or "starting"
         return JSONResponse(
-            fixed | {"ready": not reasons, "reasons": reasons}, headers={"cache-control": "no-store"}
+            fixed | {"ready": not reasons, "state": state, "reasons": reasons},
+            headers={"cache-control": "no-store"},
         )
 
     return Route("/page.json", serve, methods=["GET"])

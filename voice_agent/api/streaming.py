@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from voice_agent.api.http_errors import HUNG_UP
-from voice_agent.errors import VoiceAgentError
+from voice_agent.errors import EngineError, VoiceAgentError
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class Streamed(Response):
                     # sending waits for nothing once the client is gone: let that be noticed
                     await asyncio.sleep(0)
             except VoiceAgentError as error:
-                logger.warning("a streamed answer broke off: %s", error.code)
+                kept_back = error.kept_back() if isinstance(error, EngineError) else ""
+                logger.warning("a streamed answer broke off: %s%s", error.code, kept_back)
                 return  # without an end: the client sees that the body is not whole
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -92,7 +93,11 @@ def sse(data: dict[str, Any]) -> bytes:
 
 def sse_error(error: VoiceAgentError) -> bytes:
     """A failure in the middle of a stream: stock clients raise on a top-level `error`."""
-    body = {"message": str(error), "type": "server_error", "param": None, "code": error.code}
+    message = str(error)
+    if isinstance(error, EngineError):
+        logger.warning("a stream of events ended in an error: %s%s", error.code, error.kept_back())
+        message = error.notice()
+    body = {"message": message, "type": "server_error", "param": None, "code": error.code}
     return sse({"error": body})
 
 

@@ -42,6 +42,14 @@ ENDING_S = 0.3  # how long requests in flight wait to be told why their process 
 RECOVER_S = 0.6  # how long a request waits for an engine that is on its way up
 
 EngineState = Literal["stopped", "starting", "ready", "backoff", "crash_loop", "closed"]
+Lasting = Literal["", "stopped", "failed"]
+NOTICES = {  # for callers, who can only wait or go
+    "stopped": "is stopped by an operator",
+    "starting": "is starting",
+    "backoff": "is being started again",
+    "crash_loop": "has failed",
+    "closed": "is stopped",
+}
 
 
 class EngineProcess:
@@ -74,6 +82,7 @@ class EngineProcess:
         self._ordered = asyncio.Event()  # an operator's word waits to be followed
         self._stay_down = False
         self._why = ""  # what is going on, for the person who waits
+        self._stage = ""  # what a process on its way up told last that it loads
         self.state: EngineState = "stopped"
         self.describe: dict[str, Any] = {}  # of the engine that was last ready
         self.held: list[str] = []  # request ids that the engine's own last sign of life named
@@ -124,6 +133,26 @@ class EngineProcess:
         hint = f"; `voice-agent engine restart {self._name}` starts it again" if way_out else ""
         return [f"the {self._name} engine: {self.state}{self._why and ', '}{self._why}{hint}"]
 
+    def notice(self) -> str:
+        """Why it is not ready, for callers: no path, no command and no cause of the server's own; empty when it is."""
+        if self.state == "ready":
+            return ""
+        state = "starting" if self._owner is None and self.state == "stopped" else self.state
+        loads = f"is loading the {self._stage}" if self._stage and state == "starting" else ""
+        return f"the {self._name} engine {loads or NOTICES[state]}"
+
+    @property
+    def lasting(self) -> Lasting:
+        """Whether only an operator's word brings it back; empty if not."""
+        held = self._owner is not None
+        return (
+            "failed"
+            if held and self.state == "crash_loop"
+            else "stopped"
+            if held and self.state == "stopped"
+            else ""
+        )
+
     @property
     def spare_ready(self) -> bool:
         """Whether a warm spare stands by."""
@@ -136,17 +165,21 @@ class EngineProcess:
 
     # --- EngineClient -------------------------------------------------------------------------------------------
 
+    async def comes_up(self) -> bool:
+        """Whether it serves; waits a moment for a process that is on its way up."""
+        if self._child is None and self.state in {"starting", "backoff"}:
+            with contextlib.suppress(TimeoutError):
+                until_ns = self._clock.now_ns() + int(RECOVER_S * NS_PER_S)
+                await within(self._clock, until_ns, self._up.wait())
+        return self._child is not None
+
     @contextlib.asynccontextmanager
     async def submit(self, request: Request) -> AsyncGenerator[EngineStream]:
         """Send a request; leaving the block aborts it.
 
         Waits a moment for an engine that is on its way up. Raises EngineDied when none is up by then.
         """
-        if self._child is None and self.state in {"starting", "backoff"}:
-            with contextlib.suppress(TimeoutError):
-                until_ns = self._clock.now_ns() + int(RECOVER_S * NS_PER_S)
-                await within(self._clock, until_ns, self._up.wait())
-        if self._child is None:
+        if not await self.comes_up():
             raise EngineDied(f"the {self._name} engine is not up ({self.state})")
         async with self._streams.submit(request) as stream:
             yield stream
@@ -248,7 +281,7 @@ class EngineProcess:
     async def _live(self, started: asyncio.Future[None]) -> None:
         """One process from spawn to death; raises EngineStartFailed if it never got ready."""
         limits = self._spec.limits
-        self.state = "starting"
+        self.state, self._stage = "starting", ""
         process = await self._next_process()
         if process is None:
             return  # an operator wants it otherwise
@@ -297,7 +330,7 @@ class EngineProcess:
         return spare or await self._recipe.start()
 
     def _loading(self, stage: str) -> None:
-        self._why = f"loading the {stage}"
+        self._why, self._stage = f"loading the {stage}", stage
         self._on_loading(stage)
 
     async def _order(self) -> str:
