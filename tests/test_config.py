@@ -76,13 +76,14 @@ def test_engines_and_tables_are_set_by_the_environment_too() -> None:
             "VOICE_AGENT_ENGINES_SPEECH_WARM_SPARE": "true",
             "VOICE_AGENT_ENGINES_SPEECH_WORK_GB": "2.5",
             "VOICE_AGENT_ENGINES_THINKER_DEVICES": "0,1",
-            "VOICE_AGENT_THINKER_OPTIONS": "{ round_weights = false, more = { n = 3 } }",
+            "VOICE_AGENT_THINKER_FAMILY": "vllm",
+            "VOICE_AGENT_THINKER_OPTIONS": "{ prefix_caching = false, engine_args = { n = 3 } }",
             "VOICE_AGENT_ICE_SERVERS": '[{ urls = ["stun:a", "stun:b"] }]',
         },
     )
     assert (config.engines.speech.warm_spare, config.engines.speech.work_gb) == (True, 2.5)
     assert config.engines.thinker.devices == (0, 1) and not config.engines.thinker.warm_spare
-    assert config.thinker.options == {"round_weights": False, "more": {"n": 3}}
+    assert config.thinker.options == {"prefix_caching": False, "engine_args": {"n": 3}}
     assert [server.urls for server in config.ice.servers] == [("stun:a", "stun:b")]
 
 
