@@ -144,14 +144,10 @@ class EngineProcess:
     @property
     def lasting(self) -> Lasting:
         """Whether only an operator's word brings it back; empty if not."""
-        held = self._owner is not None
-        return (
-            "failed"
-            if held and self.state == "crash_loop"
-            else "stopped"
-            if held and self.state == "stopped"
-            else ""
-        )
+        if self._owner is None:
+            return ""
+        lasting: dict[EngineState, Lasting] = {"crash_loop": "failed", "stopped": "stopped"}
+        return lasting.get(self.state, "")
 
     @property
     def spare_ready(self) -> bool:
