@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from tests import engine_models
 from voice_agent.clock import MonotonicClock
@@ -36,6 +40,7 @@ from voice_agent.engine.runtime import (
 )
 from voice_agent.engine.streams import StreamTable
 from voice_agent.engine.supervisor import EngineProcess
+from voice_agent.errors import EngineDied
 
 CHILD = (sys.executable, str(Path(__file__).with_name("engine_child.py")))
 
@@ -126,6 +131,17 @@ def clause(request_id: str, epoch: int, text: str, at: int = 0, language: str = 
 async def results(stream: EngineStream) -> list[Result]:
     """Everything to the end."""
     return [result async for result in stream]
+
+
+async def hang(engine: EngineProcess) -> int:
+    """Stop its process in the middle of an answer, which fails; the process's id."""
+    pid = engine.pid
+    assert pid is not None
+    async with engine.submit(think(engine, "r", "forever")) as stream:
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(EngineDied):
+            await results(stream)
+    return pid
 
 
 async def answer(engine: EngineClient, request: Request) -> list[Result]:

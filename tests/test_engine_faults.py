@@ -15,6 +15,7 @@ import pytest
 from tests.engine_rig import (
     answer,
     clause,
+    hang,
     process_engine,
     results,
     running,
@@ -116,12 +117,7 @@ async def test_a_spare_does_not_wait_for_the_end_of_one_that_hangs() -> None:
     spec = thinker_spec(ping_s=0.05, silent_s=0.4, terminate_s=5.0)
     async with running(spec, warm_spare=True) as engine:
         await until(lambda: engine.spare_ready)
-        pid = engine.pid
-        assert pid is not None
-        async with engine.submit(think(engine, "r", "forever")) as stream:
-            os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(EngineDied):
-                await results(stream)
+        pid = await hang(engine)
         noticed_s = time.monotonic()
         assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
         assert time.monotonic() - noticed_s < 2.0

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from voice_agent.engine import shared_memory
-from voice_agent.engine.shared_memory import SharedMemoryPool, available_bytes
+from voice_agent.engine.host_memory import available_bytes
+from voice_agent.engine.shared_memory import SharedMemoryPool
 from voice_agent.engine.slots import Shape
 from voice_agent.errors import SharedMemoryError, SlotStale
 

@@ -17,6 +17,7 @@ from tests.engine_rig import (
     CHILD,
     answer,
     clause,
+    hang,
     process_engine,
     results,
     running,
@@ -117,12 +118,7 @@ async def test_a_second_attempt_on_an_engine_that_stays_away_has_ended_a_second_
 
 async def test_a_process_that_gives_no_sign_of_life_is_replaced() -> None:
     async with running(thinker_spec(ping_s=0.05, silent_s=0.4, terminate_s=0.1)) as engine:
-        pid = engine.pid
-        assert pid is not None
-        async with engine.submit(think(engine, "r", "forever")) as stream:
-            os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(EngineDied):
-                await results(stream)
+        pid = await hang(engine)
         assert await asyncio.to_thread(_wait_gone, pid, 2.0)
         await until(lambda: engine.state == "ready")
         assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "

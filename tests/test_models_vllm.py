@@ -17,7 +17,7 @@ pytest.importorskip("vllm")
 transformers = pytest.importorskip("transformers")
 import torch  # noqa: E402
 
-from tests.vllm_folders import write_model  # noqa: E402
+from tests.vllm_folders import nearest_choice, write_model  # noqa: E402
 from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
 from voice_agent.bench.thinker_models import prompt  # noqa: E402
 from voice_agent.engine.cuda_ipc import device_pool  # noqa: E402
@@ -121,8 +121,7 @@ class Rig:
                 output_logits=True,
                 return_dict_in_generate=True,
             )
-        best = torch.stack([logits[0].float().topk(2).values for logits in found.logits])  # [tokens, 2]
-        if (best[:, 0] - best[:, 1]).min() < NEAR_TIE:
+        if nearest_choice(found.logits) < NEAR_TIE:
             return None
         return found.sequences[0, len(tokens) :].tolist()
 

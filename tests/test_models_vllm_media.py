@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from tests.vllm_folders import write_media_model  # noqa: E402
+from tests.vllm_folders import nearest_choice, write_media_model  # noqa: E402
 from voice_agent.engine.messages import Think  # noqa: E402
 from voice_agent.engine.runtime import ThinkerOptions  # noqa: E402
 from voice_agent.errors import EngineError  # noqa: E402
@@ -83,8 +83,7 @@ class Rig:
                 return_dict_in_generate=True,
                 output_logits=True,
             )
-        best = torch.stack([logits[0].float().topk(2).values for logits in found.logits])  # [tokens, 2]
-        if (best[:, 0] - best[:, 1]).min() < NEAR_TIE:
+        if nearest_choice(found.logits) < NEAR_TIE:
             return None
         tokens = found.sequences[0, inputs["input_ids"].shape[1] :]
         return self.model.engine.get_tokenizer().decode(tokens, skip_special_tokens=True)

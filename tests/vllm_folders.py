@@ -61,6 +61,12 @@ def write_model(folder: Path, family: str) -> Any:
     return model
 
 
+def nearest_choice(logits: Any) -> float:
+    """The least by which a greedy answer's tokens were chosen; `logits` of `generate`, [1, vocabulary] a token."""
+    best = torch.stack([each[0].float().topk(2).values for each in logits])  # [tokens, 2]
+    return float((best[:, 0] - best[:, 1]).min())
+
+
 def write_media_model(folder: Path, family: str) -> tuple[Any, Any]:
     """Write a model that hears (qwen2-audio), sees (llava) or both (qwen2.5-omni).
 

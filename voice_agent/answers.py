@@ -228,9 +228,8 @@ class _GivenOut:
 
     def may_start_over(self, ask: Ask) -> bool:
         """Whether a second attempt would begin with what was given out; then the next pieces are of that one."""
-        same_words = isinstance(ask.think, str) or ask.think.temperature == 0
         self._seen = 0
-        return not self._fixed and (same_words or not self._told)
+        return not self._fixed and (ask.same_again or not self._told)
 
 
 @dataclass

@@ -587,6 +587,12 @@ def url_fault(url: str) -> str:
     return "" if whole else f"{url!r} should start with http:// or https:// and name a host"
 
 
+def key_fault(key: str) -> str:
+    """Why a key cannot be sent as a bearer token; empty if it can."""
+    can = key.isascii() and key.isprintable()
+    return "" if can else "a key goes into an HTTP header, so ASCII letters only"
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
     if host == "localhost":

@@ -63,7 +63,9 @@ class Engines:
     def lasting(self) -> Lasting:
         """Whether an engine is down until an operator acts; empty if not."""
         lasting: set[Lasting] = {self.thinker_process.lasting, self.speech_process.lasting}
-        return "failed" if "failed" in lasting else "stopped" if "stopped" in lasting else ""
+        if "failed" in lasting:
+            return "failed"
+        return "stopped" if "stopped" in lasting else ""
 
     @property
     def needed(self) -> dict[Ability, Needed]:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import httpx
 
-from voice_agent.config import DIGEST, Config
+from voice_agent.config import DIGEST, Config, key_fault
 from voice_agent.errors import VoiceAgentError
 
 POLL_S = 0.5
@@ -32,8 +32,8 @@ def operate(config: Config, url: str, order: str, name: str, tell: Callable[[str
     if config.server.operator_keys and not keys:
         message = "the configuration holds the digests of the operators' keys alone; give the key itself as"
         raise OperatorError(f"{message} VOICE_AGENT_SERVER_OPERATOR_KEYS")
-    if keys and not (keys[0].isascii() and keys[0].isprintable()):
-        raise OperatorError(f"{KEYS}: a key goes into an HTTP header, so ASCII letters only")
+    if keys and (fault := key_fault(keys[0])):
+        raise OperatorError(f"{KEYS}: {fault}")
     try:
         http = httpx.Client(
             base_url=url or _own_url(config),

@@ -207,9 +207,8 @@ class ReplyRun:
 
     def _may_start_over(self) -> bool:
         """Whether nothing was played or called, and what was shown will be written again word for word."""
-        think = self._ask.think
-        same_words = isinstance(think, str) or think.temperature == 0
-        return not self._wrote_sound and not self.tool_calls and (same_words or not self._told_chars)
+        same_words = self._ask.same_again or not self._told_chars
+        return not self._wrote_sound and not self.tool_calls and same_words
 
     async def _play_out(self) -> None:
         """Wait for the last sample to leave."""

@@ -161,8 +161,7 @@ def _engine(request: Request, error: Exception) -> Response:
     if failure.code in ASKERS_FAULT:
         return error_response(STATUS.get(failure.code, 400), str(error), failure.code)
     log.warning("an engine could not serve a request: %s%s", failure.code, failure.kept_back())
-    headers = {"retry-after": str(UNAVAILABLE_RETRY_S)}
-    return error_response(503, failure.notice(), failure.code, headers=headers)
+    return error_answer(failure)
 
 
 def _gone(request: Request, error: Exception) -> Response:

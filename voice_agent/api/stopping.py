@@ -40,9 +40,8 @@ class EndsWithServer:
             if not self._stopping():
                 raise
             if scope["type"] == "http":
-                with contextlib.suppress(
-                    asyncio.CancelledError
-                ):  # a client that reads no more is not waited for
+                # a client that reads no more is not waited for
+                with contextlib.suppress(asyncio.CancelledError):
                     await _say_so(scope, receive, send, sent)
 
     def _cut_off(self) -> bool:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 WHAT = tuple("turn speech silence endpoint handover pcm media lag crash thinker".split())
-USAGE = """usage: voice-agent bench {turn,speech,silence,endpoint,handover,pcm,media,lag,crash,thinker} [options]
+USAGE = f"""usage: voice-agent bench {{{",".join(WHAT)}}} [options]
 
   turn    voice-to-voice, stop and cancel latency of a running server (voice-agent bench turn --help);
           with --set also what it does about barge-ins, sounds of listening, noises and pauses

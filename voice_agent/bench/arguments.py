@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voice_agent.config import url_fault
+from voice_agent.config import key_fault, url_fault
 from voice_agent.engine.failures import not_installed
 
 Refused = argparse.ArgumentTypeError
@@ -92,8 +92,8 @@ def address(text: str) -> str:
 
 def api_key(text: str) -> str:
     """A bearer key, as an HTTP header can carry it."""
-    if not (text.isascii() and text.isprintable()):
-        raise Refused("a key goes into an HTTP header, so ASCII letters only")
+    if fault := key_fault(text):
+        raise Refused(fault)
     return text
 
 

@@ -45,6 +45,21 @@ class MemoryLeft:
     where: str
 
 
+def available_bytes(meminfo: str | None = None, group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that can still be had: what the system says (text of /proc/meminfo), within the container's limit."""
+    text = MEMINFO.read_text(encoding="ascii") if meminfo is None else meminfo
+    free = 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:"))
+    try:
+        limit = (group / "memory.max").read_text(encoding="ascii").strip()
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+    except OSError:
+        return free  # no limit, or none that can be read
+    if limit == "max":
+        return free
+    return max(0, min(free, int(limit) - used + int(stat.get("inactive_file", "0"))))
+
+
 def memory_left(meminfo: Path = MEMINFO, statm: Path = STATM) -> MemoryLeft | None:
     """The tighter of the machine's free memory and this process's own limit; None if the system tells neither."""
     found = list[MemoryLeft]()
@@ -53,10 +68,8 @@ def memory_left(meminfo: Path = MEMINFO, statm: Path = STATM) -> MemoryLeft | No
         if limit_bytes != resource.RLIM_INFINITY:
             used_bytes = int(statm.read_text().split()[0]) * resource.getpagesize()
             found.append(MemoryLeft(max(0, limit_bytes - used_bytes), "of this process's limit (ulimit -v)"))
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(MemoryLeft(int(line.split()[1]) << 10, "of the machine's"))
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        found.append(MemoryLeft(available_bytes(meminfo.read_text()), "of the machine's"))
     return min(found, key=lambda left: left.size, default=None)
 
 

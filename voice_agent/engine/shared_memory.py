@@ -19,9 +19,9 @@ import os
 import struct
 import sys
 import time
-from pathlib import Path
 
 from voice_agent.engine import futex
+from voice_agent.engine.host_memory import available_bytes
 from voice_agent.engine.slots import (
     CREDITS,
     INCARNATION,
@@ -326,21 +326,6 @@ class BlockReader:
             self.pool.wake(CREDITS)
             os.close(self._lock)
             self._lock = -1
-
-
-def available_bytes(meminfo: str | None = None, group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Memory that can still be had: what the system says (text of /proc/meminfo), within the container's limit."""
-    text = Path("/proc/meminfo").read_text(encoding="ascii") if meminfo is None else meminfo
-    free = 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:"))
-    try:
-        limit = (group / "memory.max").read_text(encoding="ascii").strip()
-        used = int((group / "memory.current").read_text(encoding="ascii"))
-        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-    except OSError:
-        return free  # no limit, or none that can be read
-    if limit == "max":
-        return free
-    return max(0, min(free, int(limit) - used + int(stat.get("inactive_file", "0"))))
 
 
 def _reserve(descriptor: int, size: int) -> None:

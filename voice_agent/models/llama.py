@@ -45,7 +45,7 @@ def load(folder: Path, options: ThinkerOptions) -> "Llama":
     model, chosen = find_model(folder), read_options(LlamaOptions, options.extra)
     if chosen.round_weights and not chosen.gpu_layers:
         model = faster(model)
-    return Llama(model, options)
+    return Llama(model, options, chosen)
 
 
 def find_model(folder: Path) -> Path:
@@ -63,16 +63,15 @@ def find_model(folder: Path) -> Path:
 class Llama:
     """One model with one conversation in its cache; call `stream` from one thread."""
 
-    def __init__(self, model: Path, options: ThinkerOptions) -> None:
+    def __init__(self, model: Path, options: ThinkerOptions, chosen: LlamaOptions) -> None:
         self.context_tokens = options.context_tokens
-        chosen = read_options(LlamaOptions, options.extra)
         _remove_left_homes()
         home = tempfile.mkdtemp(prefix=_HOME)  # mode 0700; short, since a socket's path has 107 bytes
         self._close = weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
         key, address = secrets.token_urlsafe(24), os.path.join(home, _SOCKET)
         loading = Load(model, options.context_tokens, memory_left())
         try:
-            self._server = _llama.Server(_parameters(model, options, address, key))
+            self._server = _llama.Server(_parameters(model, options, chosen, (address, key)))
         except (RuntimeError, ValueError, MemoryError) as error:
             self._close()
             raise WeightsError(f"{model.name} cannot be loaded: {why_not(loading, error)}") from error
@@ -102,10 +101,7 @@ class Llama:
         answer = _Answer(request, emit)
         try:
             self._server.handle_chat_completions(_body(request), answer.take)
-        except (
-            ValueError,
-            RuntimeError,
-        ) as error:  # raised by its reading of the conversation, before any token
+        except (ValueError, RuntimeError) as error:  # of its reading the conversation, before any token
             raise EngineError(f"llama.cpp: {error}", code="invalid_request") from error
         return answer.end()
 
@@ -242,10 +238,9 @@ def _refusal(error: dict[str, Any]) -> EngineError:
     return EngineError(f"llama.cpp: {error.get('message') or json.dumps(error)}", code=code)
 
 
-def _parameters(model: Path, options: ThinkerOptions, address: str, key: str) -> Any:
-    """One slot, a private listener with nothing behind it but tokens, no caches that grow."""
-    parameters = _llama.CommonParams()
-    chosen = read_options(LlamaOptions, options.extra)
+def _parameters(model: Path, options: ThinkerOptions, chosen: LlamaOptions, listener: tuple[str, str]) -> Any:
+    """One slot, a private listener (address, key) with nothing behind it but tokens, no caches that grow."""
+    parameters, (address, key) = _llama.CommonParams(), listener
     parameters.model.path = str(model)
     parameters.n_ctx = options.context_tokens
     parameters.n_parallel = 1

@@ -9,17 +9,15 @@ SchedulerOutput. Runs in the child (`start`, `sampling`, ...) and in vLLM's own 
 import importlib.metadata
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voice_agent.engine.host_memory import how_killed, oom_kills
 from voice_agent.engine.messages import Think
 from voice_agent.errors import ConfigError, EngineStartFailed, WeightsError
+from voice_agent.family_options import VllmOptions
 from voice_agent.models.vllm_first_step import Scheduling
 from voice_agent.models.vllm_last_words import LastWords
 from voice_agent.models.vllm_rows import EXTRA_ARG, HiddenRows, ReplyRows
-
-if TYPE_CHECKING:
-    from voice_agent.family_options import VllmOptions
 
 PLUGIN_GROUP = "vllm.general_plugins"
 PLUGIN = "voice_agent"
@@ -36,7 +34,7 @@ _ENVIRONMENT = {
 }
 
 
-def engine_args(model: str, context_tokens: int, options: "VllmOptions", rows: HiddenRows | None) -> Any:
+def engine_args(model: str, context_tokens: int, options: VllmOptions, rows: HiddenRows | None) -> Any:
     """vLLM's AsyncEngineArgs for a folder or a hub's name. Raises EngineStartFailed, ConfigError."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -150,13 +148,14 @@ def refusals() -> tuple[type[Exception], ...]:
 def scheduling(engine: Any) -> Scheduling:
     """What holds and lets go the steps of an AsyncLLM; of one that runs several copies of its model neither does."""
     core, config = engine.engine_core, engine.vllm_config
+    alone = config.parallel_config.data_parallel_size == 1  # several have to agree first
 
     async def hold() -> None:
-        if config.parallel_config.data_parallel_size == 1:  # several have to agree first
+        if alone:
             await core.pause_scheduler_async(mode="keep", clear_cache=False)
 
     async def release() -> None:
-        if config.parallel_config.data_parallel_size == 1:
+        if alone:
             await core.resume_scheduler_async()
 
     return Scheduling(config.scheduler_config.max_num_batched_tokens, hold, release, engine_dead_error())

@@ -57,6 +57,11 @@ class Ask:
     overlap: bool = True
     language_hint: str = "en"
 
+    @property
+    def same_again(self) -> bool:
+        """Whether a second run writes the same words."""
+        return isinstance(self.think, str) or self.think.temperature == 0
+
 
 @dataclass(frozen=True)
 class Answer:
