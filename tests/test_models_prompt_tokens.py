@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,13 +39,13 @@ class Told:
     """Writes down what is told of a wave."""
 
     def __init__(self) -> None:
-        self.events: list[str | int] = []
+        self.events: list[object] = []
 
     def expect(self) -> None:
         self.events.append("expect")
 
-    def given(self, tokens: int) -> None:
-        self.events.append(tokens)
+    def given(self, lengths: Sequence[int], left: Sequence[int] | None) -> None:
+        self.events.append((list(lengths), left))
 
     def begin(self) -> None:
         self.events.append("begin")
@@ -111,7 +112,8 @@ async def test_a_wave_is_told_of_from_its_begin_to_its_last_tokens(watched: Watc
     tokens = PromptTokens(watched, told)
     found = await asyncio.gather(*(tokens.of(text) for text in asked))
     lengths = [len(each) for each in found]
-    assert told.events == ["expect", sum(lengths[:AT_ONCE]), sum(lengths[AT_ONCE:]), "begin"]
+    first, last = lengths[:AT_ONCE], lengths[AT_ONCE:]
+    assert told.events == ["expect", (first, last), (last, []), "begin"]
 
 
 async def test_nothing_is_told_of_one_alone(watched: Watched) -> None:
@@ -129,8 +131,12 @@ async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watch
     later = [asyncio.create_task(tokens.of(text)) for text in texts(3)]
     await asyncio.sleep(0.01)
     watched.go.set()
-    await asyncio.gather(*earlier, *later)
+    found = await asyncio.gather(*earlier, *later)
     assert told.events[:2] == ["expect", "expect"]
+    assert told.events[2] == (
+        [len(tokens) for tokens in found[:2]],
+        None,
+    )  # who comes behind is not known yet
     assert told.events.count("begin") == 1
     assert told.events[-1] == "begin"
 
@@ -154,4 +160,4 @@ async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(watched
     for count in (3, 1):
         failed = await asyncio.gather(*(tokens.of(text) for text in texts(count)), return_exceptions=True)
         assert all(isinstance(each, AttributeError) for each in failed)
-    assert told.events == ["expect", 0, "begin"]
+    assert told.events == ["expect", ([], []), "begin"]

@@ -1,12 +1,15 @@
 """An idle vLLM is held until a wave fills a step or is whole; one that runs is never held."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from voice_agent.models import vllm_first_step
-from voice_agent.models.vllm_first_step import FirstStep, Scheduling
+from voice_agent.models.vllm_first_step import FirstStep, Scheduling, first_step_tokens
 
 STEP_TOKENS = 1_000
 
@@ -50,7 +53,7 @@ async def turns(count: int = 4) -> None:
 async def test_it_is_held_until_the_wave_is_whole(scheduler: Scheduler) -> None:
     step = scheduler.watched()
     step.expect()
-    step.given(STEP_TOKENS // 2)
+    step.given([STEP_TOKENS // 2], None)
     await turns()
     assert scheduler.orders == ["hold"]
     step.begin()
@@ -61,12 +64,44 @@ async def test_it_is_held_until_the_wave_is_whole(scheduler: Scheduler) -> None:
 async def test_a_full_step_waits_for_nobody(scheduler: Scheduler) -> None:
     step = scheduler.watched()
     step.expect()
-    step.given(STEP_TOKENS // 2)
-    step.given(STEP_TOKENS // 2)
+    step.given([STEP_TOKENS // 2], None)
+    step.given([STEP_TOKENS // 2], None)
     await turns()
     assert scheduler.orders == ["hold", "release"]
-    step.given(STEP_TOKENS)
+    step.given([STEP_TOKENS], None)
     step.begin()
+    await turns()
+    assert scheduler.orders == ["hold", "release"]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "first"),
+    [
+        pytest.param([300] * 8, 2_400, id="one step: all"),
+        pytest.param([300] * 32, 8_192, id="two: the full one"),
+        pytest.param([300] * 64, 19_200 - 2 * (8_192 - 64), id="three: what two full ones do not take"),
+        pytest.param([300] * 100, 8_192, id="four: a full one"),
+        pytest.param([8_192 - 1], 8_191, id="a whole step for one"),
+        pytest.param([3] * 9_000, 8_192, id="more prompts than a step has tokens"),
+    ],
+)
+def test_a_wave_begins_with_the_step_that_gets_half_of_it_through_soonest(
+    lengths: list[int], first: int
+) -> None:
+    assert first_step_tokens(sum(lengths), len(lengths), 8_192) == first
+
+
+@given(lengths=st.lists(st.integers(1, 400), min_size=1, max_size=100))
+def test_it_takes_no_step_more_than_full_ones_would(lengths: list[int]) -> None:
+    wave, room = sum(lengths), 1_000 - len(lengths)
+    first = first_step_tokens(wave, len(lengths), 1_000)
+    assert min(wave, room) <= first or math.ceil((wave - first) / room) == math.ceil(wave / room) - 1
+
+
+async def test_it_goes_once_the_first_step_of_a_known_wave_is_there(scheduler: Scheduler) -> None:
+    step = scheduler.watched()
+    step.expect()
+    step.given([200], [300] * 6)  # 2,000 tokens, 993 a step: the first takes 14 at least
     await turns()
     assert scheduler.orders == ["hold", "release"]
 
@@ -84,7 +119,7 @@ async def test_it_goes_behind_those_who_were_handed_their_tokens_in_the_same_tur
     step.expect()
     await turns()
     tokens.set_result(None)
-    step.given(STEP_TOKENS)
+    step.given([STEP_TOKENS], None)
     await turns()
     await asked
     assert scheduler.orders == ["hold", "request", "release"]
@@ -94,7 +129,7 @@ async def test_one_that_runs_is_never_held(scheduler: Scheduler) -> None:
     scheduler.busy = True
     step = scheduler.watched()
     step.expect()
-    step.given(10)
+    step.given([10], None)
     step.begin()
     await turns()
     assert scheduler.orders == []

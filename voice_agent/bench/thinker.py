@@ -40,7 +40,7 @@ CHILD = (sys.executable, "-m", "voice_agent.bench.thinker_child")
 LEAST_PROMPT = 16  # more than the template takes
 START_S = 590.0
 POOL_SLOTS, POOL_ROWS, VALUE_BYTES = 32, 64, 2  # a decode step of 64 sessions is one block of bfloat16
-READERS = ("device", "host", "nobody")
+READERS = ("device", "steps", "host", "nobody")
 HOARDING = "voice_agent.bench.thinker_hoard.HoardingWorker"
 QUICK = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 
@@ -270,7 +270,8 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
         "--reader",
         choices=READERS,
         default="device",
-        help="where hidden rows are handed over; nobody: device memory whose blocks are given back unread",
+        help="where hidden rows are handed over, and how they are read; steps: device memory, read step by step; "
+        "nobody: device memory whose blocks are given back unread",
     )
     add("--layers", type=words.whole(0), default=0, help="cut the shape to so many layers")
     add("--eager", action="store_true", help="no compilation, no CUDA graphs: starts sooner, says less")

@@ -1,7 +1,8 @@
 """Reads hidden rows as a Talker's process would: `python -m voice_agent.bench.thinker_reader ADDRESS WAY`.
 
 Takes every block, copies it to memory of its own and gives the slot back, until standard input ends; then prints how
-many rows and blocks there were. The way is `device` (needs a GPU, the first one), `host`, or `nobody`, which gives the
+many rows and blocks there were, in how many readings. The way is `device` (needs a GPU, the first one), which reads
+several steps at once as RowStore does, `steps`, which reads each as it comes, `host`, or `nobody`, which gives the
 slots back unread: what the writer alone costs, without another process on the GPU.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from voice_agent.engine.shared_memory import SharedMemoryPool
 
+HOST_WAYS = ("host", "nobody")
 _LOOK_EVERY_S = 0.2  # whether standard input has ended
 
 
@@ -20,45 +22,47 @@ def main(arguments: Sequence[str]) -> int:
     """Read until told to stop."""
     address, via = arguments
     pool = SharedMemoryPool.attach(address)
-    take = _from_device(pool) if via == "device" else _from_host(pool, reads=via == "host")
-    blocks = rows = 0
+    take = _from_host(pool, reads=via == "host") if via in HOST_WAYS else _from_device(pool, via == "device")
+    blocks = rows = readings = 0
     while True:
-        taken = take()
-        blocks, rows = blocks + bool(taken), rows + taken
-        if not taken and select.select([0], [], [], 0)[0] and not os.read(0, 1):
-            print(json.dumps({"rows": rows, "blocks": blocks}), flush=True)
+        if found := take():
+            blocks, rows, readings = blocks + found[0], rows + found[1], readings + 1
+        elif select.select([0], [], [], 0)[0] and not os.read(0, 1):
+            print(json.dumps({"rows": rows, "blocks": blocks, "readings": readings}), flush=True)
             return 0
 
 
-def _from_device(pool: SharedMemoryPool) -> Callable[[], int]:
+def _from_device(pool: SharedMemoryPool, several: bool) -> Callable[[], tuple[int, int] | None]:
     from voice_agent.engine.cuda_driver import LibCuda
     from voice_agent.engine.cuda_ipc import DeviceReader
+    from voice_agent.engine.row_pile import RowPile
 
     cuda = LibCuda(0)
     reader, memory, stream = DeviceReader(pool, cuda), cuda.allocate(pool.shape.slot_bytes), 0
+    pile = RowPile(reader)
 
-    def take() -> int:
-        block = reader.take(_LOOK_EVERY_S)
-        if block is None:
-            return 0
-        block.copy_to(memory, stream)
-        block.release(stream)
-        return block.ref.rows
+    def take() -> tuple[int, int] | None:
+        one = None if several else reader.take(_LOOK_EVERY_S)
+        blocks = pile.take(_LOOK_EVERY_S) if several else [one] if one else []
+        for block in blocks:
+            block.copy_to(memory, stream)
+            block.release(stream)
+        return (len(blocks), sum(block.ref.rows for block in blocks)) if blocks else None
 
     return take
 
 
-def _from_host(pool: SharedMemoryPool, *, reads: bool) -> Callable[[], int]:
+def _from_host(pool: SharedMemoryPool, *, reads: bool) -> Callable[[], tuple[int, int] | None]:
     reader, memory = pool.reader(), bytearray(pool.shape.slot_bytes)
 
-    def take() -> int:
+    def take() -> tuple[int, int] | None:
         lease = reader.take(_LOOK_EVERY_S)
         if lease is None:
-            return 0
+            return None
         if reads:
             memory[: len(lease.buffer)] = lease.buffer
         lease.release()
-        return lease.ref.rows
+        return 1, lease.ref.rows
 
     return take
 

@@ -18,7 +18,7 @@ from typing import Literal
 from voice_agent.engine.cuda_driver import HANDLE_BYTES, Driver
 from voice_agent.engine.shared_memory import BlockReader, ReadLease, SharedMemoryPool
 from voice_agent.engine.slots import POSTED, TAKEN, WORD_BYTES, BlockRef, Shape
-from voice_agent.errors import SharedMemoryError
+from voice_agent.errors import SharedMemoryError, SlotStale
 
 Via = Literal["device", "host"]
 
@@ -123,10 +123,16 @@ class DeviceWriter:
 class DeviceBlock:
     """A block that was taken. `copy_to` as often as wanted, then `release` once, all on one stream."""
 
-    def __init__(self, reader: "DeviceReader", lease: ReadLease) -> None:
+    def __init__(self, reader: "DeviceReader", lease: ReadLease, incarnation: int) -> None:
         self._reader = reader
         self._lease = lease
+        self._incarnation = incarnation
         self.ref = lease.ref
+
+    @property
+    def is_there(self) -> bool:
+        """False once a successor's block was taken: the writer died, and its memory with it."""
+        return self._reader.incarnation == self._incarnation
 
     @property
     def notes(self) -> memoryview:
@@ -138,12 +144,12 @@ class DeviceBlock:
 
         They stay where they are, so nothing of theirs may be read after `release`.
         """
-        _ = self._lease.buffer
+        self._check()
         return self._reader.read_on(self.ref, stream)
 
     def copy_to(self, target: int, stream: int, first_row: int = 0, rows: int | None = None) -> None:
         """Copy rows to a device pointer once they are there; only the stream waits. Raises SlotStale."""
-        _ = self._lease.buffer  # says whether it is still ours
+        self._check()
         self._reader.copy(
             self.ref, target, stream, first_row, self.ref.rows - first_row if rows is None else rows
         )
@@ -151,6 +157,16 @@ class DeviceBlock:
     def release(self, stream: int) -> None:
         """Give the slot back once the stream is through with what was asked of it so far."""
         self._reader.release(self._lease, stream)
+
+    def forget(self) -> None:
+        """Give the slot of a block that died with its writer back unread."""
+        self._reader.lost += 1
+        self._lease.release()
+
+    def _check(self) -> None:
+        if not self.is_there:
+            raise SlotStale(f"slot {self.ref.slot}'s writer died, and its memory with it")
+        _ = self._lease.buffer  # says whether it is still ours
 
 
 class DeviceReader:
@@ -173,6 +189,11 @@ class DeviceReader:
         return self._pool.shape
 
     @property
+    def incarnation(self) -> int:
+        """Which writer's memory is open; 0 for none."""
+        return self._export.incarnation if self._export else 0
+
+    @property
     def via(self) -> Via | None:
         """How the writer hands over; None before its first block."""
         return self._export.via if self._export else None
@@ -188,7 +209,7 @@ class DeviceReader:
             left_s = max(0.0, until_s - time.monotonic())
             lease = self._side.take(min(left_s, _LOOK_EVERY_S) if self._busy else left_s, spin_s)
             if lease is not None and self._opened(self._pool.table.words[TAKEN] - 1):
-                return DeviceBlock(self, lease)
+                return DeviceBlock(self, lease, self.incarnation)
             if lease is not None:
                 self.lost += 1
                 lease.release()

@@ -71,9 +71,9 @@ class RowStore:
         self._thread.join()
         self._pool.close()
 
-    def _run(self, take: Callable[[], _Block | None]) -> None:
+    def _run(self, take: Callable[[], list[_Block]]) -> None:
         while not self._closed:
-            if block := take():
+            for block in take():
                 self._keep(*block)
 
     def _keep(self, names: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
@@ -91,39 +91,41 @@ def _named(notes: memoryview) -> NDArray[np.int64]:
     return np.frombuffer(bytes(notes), np.int64).reshape(-1, 2)
 
 
-def _from_host(pool: SharedMemoryPool) -> Callable[[], _Block | None]:
+def _from_host(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
     reader = pool.reader()
 
-    def take() -> _Block | None:
+    def take() -> list[_Block]:
         lease = reader.take(LOOK_EVERY_S)
         if lease is None:
-            return None
+            return []
         rows = np.frombuffer(bytes(lease.buffer), np.uint8).reshape(lease.ref.rows, -1)
         block = _named(lease.notes), rows
         lease.release()
-        return block
+        return [block]
 
     return take
 
 
-def _from_device(pool: SharedMemoryPool) -> Callable[[], _Block | None]:
+def _from_device(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
     from voice_agent.engine.cuda_driver import LibCuda
     from voice_agent.engine.cuda_ipc import DeviceReader
+    from voice_agent.engine.row_pile import RowPile
 
     cuda = LibCuda(0)
-    reader, done, stream = DeviceReader(pool, cuda), cuda.new_event(interprocess=False), 0
+    pile, done, stream = RowPile(DeviceReader(pool, cuda)), cuda.new_event(interprocess=False), 0
 
-    def take() -> _Block | None:
+    def take() -> list[_Block]:
         cuda.enter()  # the device is a thread's own
-        block = reader.take(LOOK_EVERY_S)
-        if block is None:
-            return None
-        rows = np.empty((block.ref.rows, pool.shape.row_bytes), np.uint8)
-        block.copy_to(rows.ctypes.data, stream)
-        cuda.record(done, stream)
-        cuda.synchronize(done)
-        named = _named(block.notes)
-        block.release(stream)
-        return named, rows
+        blocks = pile.take(LOOK_EVERY_S)
+        found = [
+            (_named(each.notes), np.empty((each.ref.rows, pool.shape.row_bytes), np.uint8)) for each in blocks
+        ]
+        for block, (_, rows) in zip(blocks, found, strict=True):
+            block.copy_to(rows.ctypes.data, stream)
+            block.release(stream)
+        if found:
+            cuda.record(done, stream)
+            cuda.synchronize(done)
+        return found
 
     return take

@@ -8,10 +8,11 @@ Event loop only.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 SHORT_CHARS = 4_000  # a millisecond
-AT_ONCE = 8  # requests that go on in one turn of the loop: a millisecond or two of vLLM's own work
+AT_ONCE = 4  # requests that go on in one turn of the loop: a millisecond of vLLM's own work
 
 
 class Watch(Protocol):
@@ -21,8 +22,8 @@ class Watch(Protocol):
         """Several are on their way."""
         ...
 
-    def given(self, tokens: int) -> None:
-        """So many tokens of them were handed on in this turn of the loop."""
+    def given(self, lengths: Sequence[int], left: Sequence[int] | None) -> None:
+        """Prompts of so many tokens were handed on in this turn; `left` come next, None while that is not known."""
         ...
 
     def begin(self) -> None:
@@ -52,7 +53,7 @@ class PromptTokens:
 
     async def warm_up(self) -> None:
         """Start the threads that a first wave would wait for."""
-        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(2 * AT_ONCE)))
+        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(16)))
 
     def _end_turn(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -95,14 +96,15 @@ class PromptTokens:
 
     def _give_out(self) -> None:
         """The next few, then again in the loop's next turn; whoever was cancelled meanwhile is passed over."""
-        given = 0
+        lengths: list[int] = []
         for _ in range(min(AT_ONCE, len(self._ready))):
             future, tokens = self._ready.popleft()
             if not future.done():
                 future.set_result(tokens)
-                given += len(tokens)
-        self._watch.given(given)
+                lengths.append(len(tokens))
+        more_to_come = self._encoding or self._waiting
+        self._watch.given(lengths, None if more_to_come else [len(tokens) for _, tokens in self._ready])
         if self._ready:
             asyncio.get_running_loop().call_soon(self._give_out)
-        elif not self._encoding and not self._waiting:
+        elif not more_to_come:
             self._watch.begin()

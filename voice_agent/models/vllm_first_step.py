@@ -2,13 +2,14 @@
 
 Whoever asks an idle vLLM first gets a step of his own, and everybody who comes right after him waits for it and for the
 next: with 64 prompts of 300 tokens that is four steps in the place of three. So where several prompts become tokens
-together its scheduler is held until there are tokens for a step or the last of them is there, 20 ms at most. Once it
-runs nothing is held: what comes meanwhile goes into its next step anyway. Event loop only.
+together its scheduler is held until there are enough for a good first step or the last of them is there, 20 ms at most.
+Once it runs nothing is held: what comes meanwhile goes into its next step anyway. Event loop only.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,25 @@ class Scheduling:
     dead: type[Exception]
 
 
+def first_step_tokens(wave_tokens: int, prompts: int, step_tokens: int) -> int:
+    """Tokens of the step that a wave should begin with, so that as few steps as can be take it all.
+
+    An odd number of steps has room for one that is not full, and it comes first then: the wave begins sooner, and half
+    of the prompts are through after the middle step, which so ends earlier. Of an even number half are through after
+    the half of the steps, which a small first one would only put off.
+    """
+    room = max(1, step_tokens - prompts)  # a prompt that is through takes a token of each later step
+    steps = math.ceil(wave_tokens / room)
+    return wave_tokens - (steps - 1) * room if steps % 2 else step_tokens
+
+
 class FirstStep:
     """One vLLM's; `busy` says whether it has requests already."""
 
     def __init__(self, scheduling: Scheduling, busy: Callable[[], bool]) -> None:
         self._scheduling = scheduling
         self._busy = busy
-        self._given_tokens = 0
+        self._given_tokens = self._given_prompts = 0
         self._latest: asyncio.TimerHandle | None = None  # while it is held
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -43,14 +56,22 @@ class FirstStep:
         """Several prompts are on their way."""
         if self._latest or self._busy():
             return
-        self._given_tokens = 0
+        self._given_tokens = self._given_prompts = 0
         self._latest = asyncio.get_running_loop().call_later(HOLD_S, self.begin)
         self._send(self._scheduling.hold)
 
-    def given(self, tokens: int) -> None:
-        """So many tokens of them were handed on just now; they reach vLLM in the loop's next turn."""
-        self._given_tokens += tokens
-        if self._given_tokens >= self._scheduling.step_tokens:
+    def given(self, lengths: Sequence[int], left: Sequence[int] | None) -> None:
+        """Prompts of so many tokens were handed on just now; they reach vLLM in the loop's next turn.
+
+        `left`: those that come behind them, None while that is not known.
+        """
+        self._given_tokens += sum(lengths)
+        self._given_prompts += len(lengths)
+        enough = step_tokens = self._scheduling.step_tokens
+        if left is not None:
+            wave_tokens = self._given_tokens + sum(left)
+            enough = first_step_tokens(wave_tokens, self._given_prompts + len(left), step_tokens)
+        if self._given_tokens >= enough:
             self.begin()
 
     def begin(self) -> None:
