@@ -116,7 +116,7 @@ def write(writer: BlockWriter, *names: tuple[int, int]) -> None:
     assert lease is not None
     for at, (key, number) in enumerate(names):
         lease.buffer[8 * at : 8 * at + 8] = bytes([key, number]) * 4
-    notes = Picked([], [part for name in names for part in name]).notes()
+    notes = Picked([], np.array(names)).notes()
     lease.notes[: len(notes)] = notes
     lease.publish(len(names))
 

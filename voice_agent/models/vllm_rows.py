@@ -10,6 +10,7 @@ no vLLM.
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +24,8 @@ from voice_agent.errors import ConfigError
 ENVIRONMENT = "VOICE_AGENT_HIDDEN_ROWS"  # how the plan reaches vLLM's processes, which load the plugin
 EXTRA_ARG = "voice_agent_rows"  # in a request's SamplingParams.extra_args: [key, whole or not]
 _NAME_BYTES = 16  # key and number, int64 each
+_ONE_ON = np.array([0, 1], np.int64)
+_NO_NAMES = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)
@@ -93,48 +96,74 @@ class ReplyRows:
         return RowsRef(self._key, first, self._told)
 
 
-def wanted_rows(extra_args: dict[str, Any] | None, prompt_tokens: int) -> tuple[int, int] | None:
-    """Worker's side: a request's key and the position of its row 0; None if it wants no rows."""
-    found = (extra_args or {}).get(EXTRA_ARG)
-    return (int(found[0]), 0 if found[1] else prompt_tokens - 1) if found else None
-
-
 class Picked(NamedTuple):
     """What of a step goes to the pool, in the order of its tokens: their indices in the step, and their rows' names."""
 
     indices: list[int]
-    names: list[int]  # key and number of each, one after the other
+    names: NDArray[np.int64]  # [n, 2] key and number
 
     def part(self, first: int, most: int) -> "Picked":
         """From the `first` on, `most` of them at most."""
-        return Picked(self.indices[first : first + most], self.names[2 * first : 2 * (first + most)])
+        return Picked(self.indices[first : first + most], self.names[first : first + most])
 
     def notes(self) -> bytes:
         """The names as the pool holds them."""
-        return np.array(self.names, np.int64).tobytes()
+        return self.names.tobytes()
 
 
-def picked_rows(
-    order: list[str], scheduled: dict[str, tuple[int, int]], wanted: dict[str, tuple[int, int]]
-) -> Picked:
-    """What of a step goes to the pool.
+class StepPicker:
+    """Worker's side: which requests want rows, and what of each step that is. Time in it is time the GPU may wait for.
 
-    `order`: requests as their tokens lie in the step; `scheduled`: the position of a request's first token in this
-    step, and how many; `wanted`: see `wanted_rows`. Plain integers: a step of 64 requests in 30 us, which is time that
-    the GPU may wait for.
+    A step of decoding is the last one, each reply a token on: of 64 replies it takes 5 us, any other step 50.
     """
-    indices: list[int] = []
-    names: list[int] = []
-    at = 0
-    for name in order:
-        first, count = scheduled[name]
-        if name in wanted:
-            key, position = wanted[name]
-            for token in range(max(first, position), first + count):
-                indices.append(at + token - first)
-                names += (key, token - position)
-        at += count
-    return Picked(indices, names)
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, tuple[int, int]] = {}  # key and the position of row 0
+        self._order: list[str] = []  # of the last step, if it was one of decoding in which all wanted rows
+        self._positions = 0
+        self._picked = Picked([], _NO_NAMES)
+
+    def want(self, name: str, extra_args: dict[str, Any] | None, prompt_tokens: int) -> None:
+        """Of a new request, what its sampling parameters say."""
+        if found := (extra_args or {}).get(EXTRA_ARG):
+            self._wanted[name] = int(found[0]), 0 if found[1] else prompt_tokens - 1
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Requests that ended."""
+        for name in names:
+            self._wanted.pop(name, None)
+
+    def pick(
+        self, order: list[str], positions: int | None, scheduled: Callable[[], dict[str, tuple[int, int]]]
+    ) -> Picked:
+        """What of a step goes to the pool.
+
+        `order`: requests as their tokens lie in the step; `positions`: the sum of their tokens' positions, None where
+        one has more than a token or is new; `scheduled`: the position of a request's first token, and how many.
+        """
+        steady = self._order and order == self._order and positions == self._positions + len(order)
+        if steady:
+            self._picked = Picked(self._picked.indices, self._picked.names + _ONE_ON)
+        else:
+            self._picked = self._found(order, scheduled()) if self._wanted else Picked([], _NO_NAMES)
+            every = positions is not None and len(self._picked.indices) == len(order)
+            self._order = order if every else []
+        self._positions = positions or 0
+        return self._picked
+
+    def _found(self, order: list[str], scheduled: dict[str, tuple[int, int]]) -> Picked:
+        indices: list[int] = []
+        names: list[int] = []
+        at = 0
+        for name in order:
+            first, count = scheduled[name]
+            if name in self._wanted:
+                key, position = self._wanted[name]
+                for token in range(max(first, position), first + count):
+                    indices.append(at + token - first)
+                    names += (key, token - position)
+            at += count
+        return Picked(indices, np.array(names, np.int64).reshape(-1, 2))
 
 
 def names_in(notes: memoryview) -> NDArray[np.int64]:

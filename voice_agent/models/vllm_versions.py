@@ -245,6 +245,14 @@ def scheduled(output: Any) -> dict[str, tuple[int, int]]:
     return {name: (first[name], count) for name, count in output.num_scheduled_tokens.items()}
 
 
+def decode_positions(output: Any) -> int | None:
+    """The sum of the positions of a SchedulerOutput's tokens, where each is the next one of a request that runs."""
+    cached = output.scheduled_cached_reqs
+    if output.scheduled_new_reqs or output.total_num_scheduled_tokens != len(cached.req_ids):
+        return None
+    return sum(cached.num_computed_tokens)
+
+
 def _need_plugin() -> None:
     found = importlib.metadata.entry_points(group=PLUGIN_GROUP, name=PLUGIN)
     if not found:

@@ -6,10 +6,11 @@ ranks writes: all have the same rows.
 """
 # pyright: reportMissingImports=false
 
+import functools
 from typing import Any
 
 from voice_agent.models import vllm_versions
-from voice_agent.models.vllm_rows import picked_rows, wanted_rows
+from voice_agent.models.vllm_rows import StepPicker
 from voice_agent.models.vllm_sinks import RowSink, sink_for
 
 _Base: Any = vllm_versions.worker_base()
@@ -23,20 +24,21 @@ class RowsWorker(_Base):
         super().load_model(*arguments, **more)
         self._step = self.model_runner.get_model().step_rows
         self._sink: RowSink | None = sink_for(self._step.plan, self._step.rows) if self.rank == 0 else None
-        self._wanted: dict[str, tuple[int, int]] = {}
+        self._picker = StepPicker()
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """A step, and its rows."""
-        for name in scheduler_output.finished_req_ids:
-            self._wanted.pop(name, None)
+        self._picker.forget(scheduler_output.finished_req_ids)
         for request in scheduler_output.scheduled_new_reqs:
             extra_args = getattr(request.sampling_params, "extra_args", None)
-            if found := wanted_rows(extra_args, len(request.prompt_token_ids or ())):
-                self._wanted[request.req_id] = found
+            self._picker.want(request.req_id, extra_args, len(request.prompt_token_ids or ()))
         output = super().execute_model(scheduler_output)
-        if self._wanted and self._sink is not None:
-            order = vllm_versions.batch_order(self.model_runner)
-            picked = picked_rows(order, vllm_versions.scheduled(scheduler_output), self._wanted)
+        if self._sink is not None:
+            picked = self._picker.pick(
+                vllm_versions.batch_order(self.model_runner),
+                vllm_versions.decode_positions(scheduler_output),
+                functools.partial(vllm_versions.scheduled, scheduler_output),
+            )
             if picked.indices:
                 self._sink.write(self._step.rows, picked)
         return output
