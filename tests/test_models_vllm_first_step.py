@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 
 import pytest
@@ -26,9 +27,9 @@ class Scheduler:
         self.busy = False
         self.dead = False
 
-    def watched(self) -> FirstStep:
+    def watched(self, now_s: Callable[[], float] = time.monotonic) -> FirstStep:
         scheduling = Scheduling(STEP_TOKENS, self._order("hold"), self._order("release"), Dead)
-        return FirstStep(scheduling, lambda: self.busy)
+        return FirstStep(scheduling, lambda: self.busy, now_s)
 
     def _order(self, name: str) -> Callable[[], asyncio.Future[None]]:
         def order() -> asyncio.Future[None]:
@@ -98,12 +99,53 @@ def test_it_takes_no_step_more_than_full_ones_would(lengths: list[int]) -> None:
     assert min(wave, room) <= first or math.ceil((wave - first) / room) == math.ceil(wave / room) - 1
 
 
-async def test_it_goes_once_the_first_step_of_a_known_wave_is_there(scheduler: Scheduler) -> None:
-    step = scheduler.watched()
+@pytest.mark.parametrize(
+    ("seen_s", "orders"),
+    [
+        pytest.param([], ["hold"], id="no step seen yet: a full one first"),
+        pytest.param([0.05], ["hold"], id="a short one"),
+        pytest.param([0.2], ["hold", "release"], id="a long one: a small one first"),
+        pytest.param([0.2, 0.05, 0.2], ["hold"], id="the shortest of several counts"),
+    ],
+)
+async def test_a_small_step_comes_first_where_a_full_one_takes_long(
+    scheduler: Scheduler, seen_s: list[float], orders: list[str]
+) -> None:
+    time_s = 5.0
+    step = scheduler.watched(lambda: time_s)
+    for step_s in seen_s:
+        step.expect()
+        step.given([STEP_TOKENS], None)
+        time_s += step_s
+        step.answered()
+        time_s += 1.0
+        step.answered()  # the next tokens say nothing
+        step.begin()
+    await turns()
+    scheduler.orders.clear()
     step.expect()
     step.given([200], [300] * 6)  # 2,000 tokens, 993 a step: the first takes 14 at least
     await turns()
-    assert scheduler.orders == ["hold", "release"]
+    assert scheduler.orders == orders
+    step.begin()
+    await turns()
+
+
+async def test_a_step_that_was_not_full_tells_nothing(scheduler: Scheduler) -> None:
+    time_s = 5.0
+    step = scheduler.watched(lambda: time_s)
+    step.expect()
+    step.given([STEP_TOKENS - 1], [])
+    step.begin()
+    await turns()
+    time_s += 0.5
+    step.answered()
+    step.expect()
+    step.given([200], [300] * 6)
+    await turns()
+    assert scheduler.orders == ["hold", "release", "hold"]
+    step.begin()
+    await turns()
 
 
 async def test_it_goes_behind_those_who_were_handed_their_tokens_in_the_same_turn(

@@ -9,12 +9,14 @@ Once it runs nothing is held: what comes meanwhile goes into its next step anywa
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
 HOLD_S = 0.02  # most that a prompt waits for those beside it
+LONG_STEP_S = 0.1  # a full step that hides what it takes to bring the rest in behind a small first one
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,21 @@ def first_step_tokens(wave_tokens: int, prompts: int, step_tokens: int) -> int:
 
 
 class FirstStep:
-    """One vLLM's; `busy` says whether it has requests already."""
+    """One vLLM's; `busy` says whether it has requests already.
 
-    def __init__(self, scheduling: Scheduling, busy: Callable[[], bool]) -> None:
+    A wave begins with a full step until one has been seen that is long enough for a small one to come first.
+    """
+
+    def __init__(
+        self, scheduling: Scheduling, busy: Callable[[], bool], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._scheduling = scheduling
         self._busy = busy
+        self._now_s = now_s
+        self._full_step_s: float | None = (
+            None  # the shortest that was seen: whatever comes between makes it longer
+        )
+        self._begun: tuple[float, int] | None = None  # when a first step began, and with how many tokens
         self._given_tokens = self._given_prompts = 0
         self._latest: asyncio.TimerHandle | None = None  # while it is held
         self._sending: set[asyncio.Task[None]] = set()
@@ -68,7 +80,7 @@ class FirstStep:
         self._given_tokens += sum(lengths)
         self._given_prompts += len(lengths)
         enough = step_tokens = self._scheduling.step_tokens
-        if left is not None:
+        if left is not None and (self._full_step_s or 0.0) >= LONG_STEP_S:
             wave_tokens = self._given_tokens + sum(left)
             enough = first_step_tokens(wave_tokens, self._given_prompts + len(left), step_tokens)
         if self._given_tokens >= enough:
@@ -80,8 +92,18 @@ class FirstStep:
             return
         self._latest.cancel()
         self._latest = None
+        self._begun = self._now_s(), self._given_tokens
         # behind those who were handed their tokens in this turn
         asyncio.get_running_loop().call_soon(self._send, self._scheduling.release)
+
+    def answered(self) -> None:
+        """A first token came; may be called for every one."""
+        if self._begun is None:
+            return
+        (begun_s, tokens), self._begun = self._begun, None
+        if tokens >= self._scheduling.step_tokens:
+            step_s = self._now_s() - begun_s
+            self._full_step_s = min(step_s, self._full_step_s or step_s)
 
     def _send(self, order: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(self._sent(order))

@@ -62,8 +62,10 @@ class VllmThinker:
         self._dead_error = vllm_versions.engine_dead_error()
         self.prompt = ChatPrompt(vllm_versions.tokenizer_of(engine), vllm_versions.processor_of(engine))
         self._answering = 0  # requests that vLLM has
-        first_step = FirstStep(vllm_versions.scheduling(engine), lambda: self._answering > 0)
-        self._tokens = PromptTokens(self.prompt.fast, first_step) if self.prompt.fast is not None else None
+        self._first_step = FirstStep(vllm_versions.scheduling(engine), lambda: self._answering > 0)
+        self._tokens = (
+            PromptTokens(self.prompt.fast, self._first_step) if self.prompt.fast is not None else None
+        )
         # no key of an engine that died comes again: rows of its last replies may still be about
         self._keys = itertools.count(secrets.randbits(32) << 24) if rows else None
 
@@ -132,6 +134,7 @@ class VllmThinker:
         try:
             async with aclosing(self.engine.generate(prompt, params, unique_id)) as outputs:
                 async for output in outputs:
+                    self._first_step.answered()
                     if answer.take(output):
                         break
         except self._refusals as error:
