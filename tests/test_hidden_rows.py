@@ -1,5 +1,6 @@
 """Hidden rows in the server: who gets a pool, what it takes, and rows that reach a Talker by their names."""
 
+import ctypes
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fake_cuda import FakeCuda, Host
 from voice_agent.config import load_config
+from voice_agent.engine.cuda_ipc import DeviceWriter, device_pool
 from voice_agent.engine.memory_plan import GB, Gpu
 from voice_agent.engine.messages import RowsRef
 from voice_agent.engine.row_store import RowsMissing, RowStore
@@ -128,6 +131,44 @@ def test_rows_come_by_their_names_however_the_steps_mixed_them(pool: SharedMemor
             write(writer, (1, number), (2, number + 10))
         assert store.read(RowsRef(2, 11, 14)).tolist() == [[2, number] * 4 for number in (11, 12, 13)]
         assert store.read(RowsRef(1, 0, 4)).tolist() == [[1, number] * 4 for number in range(4)]
+
+
+class EagerCuda(FakeCuda):
+    """A device that works as soon as it is asked."""
+
+    def enter(self) -> None:
+        """Any thread may use it."""
+
+    def record(self, event: int, stream: int) -> None:
+        super().record(event, stream)
+        self.run(stream)
+
+
+def test_rows_on_a_device_come_by_their_names_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first row at once; later ones, of which several steps are read at once, in time for who waits."""
+    host = Host()
+    writing, reading = EagerCuda(host), EagerCuda(host)
+
+    def reader(_device: int) -> EagerCuda:
+        return reading
+
+    monkeypatch.setattr("voice_agent.engine.cuda_driver.LibCuda", reader)
+    pool = device_pool(pool_shape("last", 4, 2, slots=4, rows=3))
+    source, writer = writing.allocate(3 * 8), DeviceWriter(pool, writing)
+
+    def step(*names: tuple[int, int]) -> None:
+        for at, name in enumerate(names):
+            ctypes.memmove(source + 8 * at, bytes(name) * 4, 8)
+        notes = np.array(names, np.int64).tobytes()
+        assert writer.send(source, len(names), 1, timeout_s=5.0, notes=notes) is not None
+
+    with closing(pool), closing(RowStore(pool.address, "device")) as store:
+        step((1, 0), (2, 10))
+        assert store.read(RowsRef(1, 0, 1)).tolist() == [[1, 0] * 4]
+        for number in range(1, 9):  # more steps than slots
+            step((1, number), (2, number + 10))
+        assert store.read(RowsRef(2, 10, 19)).tolist() == [[2, number] * 4 for number in range(10, 19)]
+        assert store.read(RowsRef(1, 1, 9)).tolist() == [[1, number] * 4 for number in range(1, 9)]
 
 
 def test_rows_that_never_come_are_an_error_and_what_came_stays(
