@@ -4,7 +4,6 @@ Nothing else reads the environment. Every field is documented where it stands; `
 with their values. Unknown keys are refused with the nearest right one. Values are checked here and nowhere else.
 """
 
-import difflib
 import ipaddress
 import os
 import re
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from voice_agent.errors import ConfigError
 from voice_agent.family_options import check_options, names_of
+from voice_agent.near_names import did_you_mean, did_you_mean_or_known
 
 T = TypeVar("T")
 
@@ -390,7 +390,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         section, _, rest = key.partition("_")
         if section not in sections:
-            raise ConfigError(f"{name}: there is no section {section!r}{_nearest(section, sections)}")
+            raise ConfigError(
+                f"{name}: there is no section {section!r}{did_you_mean_or_known(section, sections)}"
+            )
         table_of = tree.setdefault(section, {})
         if section == "engines":  # an engine's settings are a table each
             engine, _, rest = rest.partition("_")
@@ -414,7 +416,7 @@ def _build(kind: type[T], tree: Mapping[str, Any], path: str) -> T:
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in known:
-            raise ConfigError(f"{path}{key}: no such setting{_nearest(key, known)}")
+            raise ConfigError(f"{path}{key}: no such setting{did_you_mean_or_known(key, known)}")
         values[key] = _coerce(hints[key], value, f"{path}{key}")
     return kind(**values)
 
@@ -474,17 +476,8 @@ def _coerce_scalar(hint: type, value: Any, path: str) -> Any:
     return value
 
 
-def _nearest(name: str, known: typing.Iterable[str]) -> str:
-    return _meant(name, known) or f"; there are {', '.join(known)}"
-
-
 def _none_of(value: Any, known: typing.Iterable[str]) -> str:
-    return f"{value!r} is none of {', '.join(known)}{_meant(str(value), known)}"
-
-
-def _meant(name: str, known: typing.Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f"{value!r} is none of {', '.join(known)}{did_you_mean(str(value), known)}"
 
 
 def _with_remote_thinker(config: Config) -> Config:

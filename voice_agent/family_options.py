@@ -5,7 +5,6 @@ reads its values from it, `voice-agent config` and docs/options.md list it. Know
 that the server fills in are no settings: a configuration that names one is refused.
 """
 
-import difflib
 import typing
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 
 from voice_agent.errors import ConfigError
+from voice_agent.near_names import did_you_mean
 
 T = TypeVar("T")
 
@@ -197,7 +197,6 @@ def _check_name(section: str, family: str, name: str, known: Container[str]) -> 
     if name in known:
         return
     named = names_of(section, family)
-    near = difflib.get_close_matches(name, named, n=1)
-    meant = f" (did you mean {near[0]!r}?)" if near else ""
-    there = f"there are {', '.join(named)}" if named else "it takes none"
-    raise ConfigError(f"{section}.options.{name}: no such option of {family}{meant}; {there}")
+    there = f"known are {', '.join(named)}" if named else "it takes none"
+    meant = did_you_mean(name, named)
+    raise ConfigError(f"{section}.options.{name}: no such option of {family}; {there}{meant}")

@@ -4,10 +4,10 @@ Out of the box OpenAI's voice names and `preset_spk_1` are aliases of the defaul
 code; a name of the model's own wins over an alias. Aliases of the configuration come on top.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 
 from voice_agent.errors import BusyError, RemoteProtocolError
+from voice_agent.near_names import did_you_mean
 from voice_agent.requests import Voice
 
 DEFAULT_ALIASES = (
@@ -53,8 +53,7 @@ class Voices:
         target = self._aliases.get(name, name) or names[0]
         if target in names:
             return target
-        close = difflib.get_close_matches(name, [*names, *self._aliases], n=1, cutoff=0.6)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
+        hint = did_you_mean(name, [*names, *self._aliases]) or "."
         message = f"There is no voice '{name[:64]}'; this server has {', '.join(names)}{hint}"
         raise RemoteProtocolError("invalid_value", message, param)
 

@@ -4,7 +4,6 @@ Never lets another exception out, whatever comes: no JSON, deep JSON, lone surro
 A name that is not known gets the nearest one that is. What an event does is not known here.
 """
 
-import difflib
 import typing
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +15,10 @@ from pydantic_core import ErrorDetails, from_json
 from voice_agent.api.decoded import Decoded, decoded
 from voice_agent.api.schema import EVENTS, ClientEvent, SessionPatch
 from voice_agent.errors import RemoteProtocolError
+from voice_agent.near_names import asked, near_name
 
+# whole paths share their beginnings, so that at the likeness of single names each is like another
+LIKENESS_OF_PATHS = 0.85
 MAX_EVENT_CHARS = 256 * 1024
 LONG_CHARS = 64 * 1024  # of a frame that is read on a thread: a millisecond
 MAX_LONG_CHARS = {  # by event type: sound and pictures are long
@@ -166,10 +168,9 @@ def _nearest(name: str, known: list[str]) -> str:
     words: dict[str, str] = {}
     for one in known:
         words.setdefault(one.rpartition(".")[2], one)
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
-    word = difflib.get_close_matches(name.rpartition(".")[2], list(words), n=1, cutoff=0.7)
-    found = whole[0] if whole else words[word[0]] if word else ""
-    return f"; did you mean '{found}'?" if found else "."
+    word = near_name(name.rpartition(".")[2], words)
+    found = near_name(name, known, LIKENESS_OF_PATHS) or (word and words[word])
+    return asked(found) or "."
 
 
 def refuse_odd_numbers(value: Any) -> None:

@@ -6,12 +6,12 @@ Packages are named by distribution and version and are opened as archives, never
 publishers are third parties unless the notice says otherwise.
 """
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from voice_agent.errors import WeightsError
+from voice_agent.near_names import did_you_mean_or_known
 
 Role = Literal["vad", "end-of-turn", "recognizer", "thinker", "talker"]
 Host = Literal["huggingface", "github", "github-release"]  # a release's revision is its tag
@@ -473,18 +473,11 @@ def model_named(name: str) -> Model:
     """Return the model of that name; WeightsError with the nearest name otherwise."""
     if name in MODELS:
         return MODELS[name]
-    raise WeightsError(f"there is no model named {name!r}{nearest(name, MODELS)}")
+    raise WeightsError(f"there is no model named {name!r}{did_you_mean_or_known(name, MODELS)}")
 
 
 def profile_models(profile: str) -> tuple[str, ...]:
     """Return the names of a profile's models; WeightsError with the nearest name otherwise."""
     if profile in PROFILES:
         return PROFILES[profile]
-    raise WeightsError(f"there is no profile named {profile!r}{nearest(profile, PROFILES)}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Phrase the known name most like `word`, or all of them when none is."""
-    names = list(known)
-    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+    raise WeightsError(f"there is no profile named {profile!r}{did_you_mean_or_known(profile, PROFILES)}")
