@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.test_media_offer import AUDIO, DATA, SESSION
-from voice_agent.config import load_config
+from voice_agent.config_sources import load_config
 from voice_agent.server import serve
 
 BOUNDARY = "boundary"

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from voice_agent.config import Config, describe, load_config
+from voice_agent.config import Config
+from voice_agent.config_sources import load_config
+from voice_agent.config_text import describe
 from voice_agent.errors import ConfigError
 
 

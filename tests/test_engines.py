@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from voice_agent.clock import MonotonicClock
-from voice_agent.config import Config, load_config
+from voice_agent.config import Config
+from voice_agent.config_sources import load_config
 from voice_agent.engine.memory_plan import GB, Gpu
 from voice_agent.engines import (
     heard_language,

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from voice_agent.config import FAMILIES, Config, describe, load_config
+from voice_agent.config import FAMILIES, Config
+from voice_agent.config_sources import load_config
+from voice_agent.config_text import describe
 from voice_agent.errors import ConfigError
 from voice_agent.family_options import (
     OPTIONS,

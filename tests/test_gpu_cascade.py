@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from voice_agent.config import Config, load_config
+from voice_agent.config import Config
+from voice_agent.config_sources import load_config
 from voice_agent.engine.memory_plan import GB, Gpu, MemoryPlanError
 from voice_agent.engines import model_names, speech_spec, store_of, thinker_spec
 from voice_agent.errors import ConfigError

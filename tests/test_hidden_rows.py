@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import FakeCuda, Host
-from voice_agent.config import load_config
+from voice_agent.config_sources import load_config
 from voice_agent.engine.cuda_ipc import DeviceWriter, device_pool
 from voice_agent.engine.memory_plan import GB, Gpu
 from voice_agent.engine.messages import RowsRef

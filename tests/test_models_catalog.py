@@ -5,7 +5,7 @@ import re
 import pytest
 
 from voice_agent.config import PROFILES as CONFIG_PROFILES
-from voice_agent.config import load_config
+from voice_agent.config_sources import load_config
 from voice_agent.engines import model_names
 from voice_agent.errors import WeightsError
 from voice_agent.models.catalog import MODELS, PROFILES, Model, model_named, profile_models

@@ -14,7 +14,7 @@ from voice_agent.audio import PcmChunk  # noqa: E402
 from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
 from voice_agent.bench.thinker_models import write_tokenizer  # noqa: E402
 from voice_agent.clock import MonotonicClock  # noqa: E402
-from voice_agent.config import load_config  # noqa: E402
+from voice_agent.config_sources import load_config  # noqa: E402
 from voice_agent.engine.messages import Speak, Think, ToolCall  # noqa: E402
 from voice_agent.engines import cascade_of, running_engines, start_engines, store_of  # noqa: E402
 from voice_agent.speech.cascade import Ask  # noqa: E402

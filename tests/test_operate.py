@@ -15,7 +15,8 @@ import pytest
 
 from tests.live_server import LiveServer, live_server
 from voice_agent import operate as operating
-from voice_agent.config import DIGEST, load_config
+from voice_agent.config import DIGEST
+from voice_agent.config_sources import load_config
 from voice_agent.operate import operate
 
 pytestmark = pytest.mark.process

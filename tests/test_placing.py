@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voice_agent.config import load_config
+from voice_agent.config_sources import load_config
 from voice_agent.engine.memory_plan import GB, Gpu, MemoryPlanError
 from voice_agent.engine.runtime import EngineSpec, TalkerOptions, ThinkerOptions
 from voice_agent.errors import ConfigError

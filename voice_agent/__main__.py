@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from voice_agent import __version__
-from voice_agent.config import Config, describe, load_config, url_fault
+from voice_agent.config import Config
+from voice_agent.config_checks import url_fault
+from voice_agent.config_sources import load_config
+from voice_agent.config_text import describe
 from voice_agent.errors import ConfigError, VoiceAgentError
 
 

@@ -30,6 +30,12 @@ def did_you_mean_or_known(name: str, known: Iterable[str]) -> str:
     return did_you_mean(name, names) or f"; known are {', '.join(names)}"
 
 
+def none_of(value: object, known: Iterable[str]) -> str:
+    """Phrase that a value is not among the known ones, with all of them and the nearest."""
+    names = list(known)
+    return f"{value!r} is none of {', '.join(names)}{did_you_mean(str(value), names)}"
+
+
 def asked(found: str | None) -> str:
     """Phrase the question after a name that was found; empty without one."""
     return f"; did you mean {found!r}?" if found else ""

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import httpx
 
-from voice_agent.config import DIGEST, Config, key_fault
+from voice_agent.config import DIGEST, Config
+from voice_agent.config_checks import key_fault
 from voice_agent.errors import VoiceAgentError
 
 POLL_S = 0.5

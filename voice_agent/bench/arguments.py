@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voice_agent.config import key_fault, url_fault
+from voice_agent.config_checks import key_fault, url_fault
 from voice_agent.engine.failures import not_installed
 
 Refused = argparse.ArgumentTypeError

@@ -20,7 +20,8 @@ from typing import Any
 from voice_agent.bench import arguments
 from voice_agent.bench.machine import commit, machine
 from voice_agent.clock import MonotonicClock
-from voice_agent.config import PROFILES, Config, load_config
+from voice_agent.config import PROFILES, Config
+from voice_agent.config_sources import load_config
 from voice_agent.engine.client import EngineClient, EngineStream
 from voice_agent.engine.messages import (
     Failed,
