@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from voice_agent.clock import NS_PER_MS, ManualClock, MonotonicClock, within
+from voice_agent.clock import NS_PER_MS, ManualClock, MonotonicClock, first_result, within
 
 
 async def test_sleepers_wake_in_order_at_their_instants() -> None:
@@ -55,3 +55,33 @@ async def test_cancelling_within_cancels_the_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("ends", ["well", "badly", "cancelled"])
+async def test_the_first_to_end_gives_its_result_and_the_others_are_over_by_then(ends: str) -> None:
+    over: list[str] = []
+
+    async def for_ever(name: str) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            over.append(name)
+        return name
+
+    async def ended() -> str:
+        await asyncio.sleep(0)
+        if ends == "badly":
+            raise ValueError("no result")
+        return "first"
+
+    task = asyncio.create_task(
+        first_result(for_ever("a"), for_ever("b"), ended() if ends != "cancelled" else for_ever("c"))
+    )
+    if ends == "cancelled":
+        await asyncio.sleep(0.01)
+        task.cancel()
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    assert over == (["a", "b", "c"] if ends == "cancelled" else ["a", "b"])
+    kinds = {"well": str, "badly": ValueError, "cancelled": asyncio.CancelledError}
+    assert isinstance(outcome, kinds[ends])

@@ -170,6 +170,20 @@ async def test_whatever_its_supervisor_stumbles_over_a_restart_leads_out(
         assert text_of(await answer(engine, think(engine, "r", "say back"))) == "back "
 
 
+async def test_a_first_start_whose_supervisor_stumbles_fails_and_leaves_no_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def stumble(self: Recipe) -> Started:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(Recipe, "start", stumble)
+    tasks = len(asyncio.all_tasks())
+    engine = process_engine(thinker_spec())
+    with pytest.raises(EngineStartFailed, match="given up while it started"):
+        await engine.start()
+    assert engine.state == "closed" and len(asyncio.all_tasks()) == tasks
+
+
 def test_the_restart_budget_doubles_up_to_half_a_minute_and_is_spent_after_five() -> None:
     budget = RestartBudget(jitter=lambda: 0.5)
     delays = [budget.after_death(second * NS_PER_S) for second in range(RESTARTS + 1)]

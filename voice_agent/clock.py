@@ -112,6 +112,18 @@ async def until_first(*work: Awaitable[Any]) -> None:
         await asyncio.gather(*parts, return_exceptions=True)
 
 
+async def first_result(*work: Awaitable[T]) -> T:
+    """Give what the first of these to end gave, or raise what it raised; the others are cancelled and waited for."""
+    parts = [asyncio.ensure_future(one) for one in work]
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        return next(iter(done)).result()
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+
+
 class Change:
     """Wakes all that wait for the next change of something."""
 

@@ -10,30 +10,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
-import msgspec
-
-from voice_agent.clock import NS_PER_S, Clock, within
+from voice_agent.clock import NS_PER_S, Clock, first_result, within
 from voice_agent.engine.client import EngineStream
-from voice_agent.engine.connection import ConnectionEnded, ConnectionFull, FrameTooLarge
-from voice_agent.engine.messages import (
-    Loading,
-    Ping,
-    Pong,
-    Ready,
-    Request,
-    StartFailed,
-    ToEngine,
-    decode_from_engine,
-    encode,
-)
-from voice_agent.engine.process import CHILD_COMMAND, ChildProcess
+from voice_agent.engine.connection import ConnectionEnded
+from voice_agent.engine.messages import Request, ToEngine
+from voice_agent.engine.process import CHILD_COMMAND
 from voice_agent.engine.restarts import RestartBudget
 from voice_agent.engine.runtime import EngineSpec
+from voice_agent.engine.serving import Serving
 from voice_agent.engine.starting import Recipe, Spare, Started
 from voice_agent.engine.streams import StreamTable
-from voice_agent.errors import EngineDied, EngineError, EngineStartFailed
+from voice_agent.errors import EngineDied, EngineStartFailed
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +62,8 @@ class EngineProcess:
         self._spare = Spare(Recipe(f"{name} (spare)", spec, command=command), clock) if warm_spare else None
         self._budget = RestartBudget()
         self._streams = StreamTable(self._send, spec.limits.queued_results)
-        self._child: ChildProcess | None = None  # set while it may be sent requests
+        self._serving: Serving | None = None  # set while it may be sent requests
         self._up = asyncio.Event()
-        self._pongs_missing = 0
         self._owner: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[Started] | None = None
         self._leaving = set[asyncio.Task[None]]()  # processes that are being ended while another one serves
@@ -85,8 +73,6 @@ class EngineProcess:
         self._stage = ""  # what a process on its way up told last that it loads
         self.state: EngineState = "stopped"
         self.describe: dict[str, Any] = {}  # of the engine that was last ready
-        self.held: list[str] = []  # request ids that the engine's own last sign of life named
-        self.work: dict[str, float] = {}  # totals that it told
 
     # --- its life -----------------------------------------------------------------------------------------------
 
@@ -157,17 +143,27 @@ class EngineProcess:
     @property
     def pid(self) -> int | None:
         """The process that is up, None if none is."""
-        return self._child.pid if self._child else None
+        return self._serving.child.pid if self._serving else None
+
+    @property
+    def held(self) -> list[str]:
+        """Request ids that the process's own last sign of life named; none while none is up."""
+        return self._serving.held if self._serving else []
+
+    @property
+    def work(self) -> dict[str, float]:
+        """Running totals that the process told; none while none is up."""
+        return self._serving.work if self._serving else {}
 
     # --- EngineClient -------------------------------------------------------------------------------------------
 
     async def comes_up(self) -> bool:
         """Whether it serves; waits a moment for a process that is on its way up."""
-        if self._child is None and self.state in {"starting", "backoff"}:
+        if self._serving is None and self.state in {"starting", "backoff"}:
             with contextlib.suppress(TimeoutError):
                 until_ns = self._clock.now_ns() + int(RECOVER_S * NS_PER_S)
                 await within(self._clock, until_ns, self._up.wait())
-        return self._child is not None
+        return self._serving is not None
 
     @contextlib.asynccontextmanager
     async def submit(self, request: Request) -> AsyncGenerator[EngineStream]:
@@ -193,49 +189,39 @@ class EngineProcess:
         return self._streams.next_epoch()
 
     def _send(self, message: ToEngine) -> None:
-        """To the process that is up; one that does not read is killed, which its reader then notices."""
-        if self._child is None:
-            return
-        try:
-            self._child.connection.send(encode(message))
-        except FrameTooLarge as error:
-            what = (
-                f"the request takes {error}: send fewer or shorter messages, or smaller sounds and pictures"
-            )
-            raise EngineError(what, code="request_too_large") from error
-        except ConnectionFull:
-            self._child.kill("did not read what it was sent")
-        except ConnectionEnded:
-            pass  # its reader notices at once
+        """To the process that is up, if one is."""
+        if self._serving:
+            self._serving.send(message)
 
     # --- the owner's side ---------------------------------------------------------------------------------------
 
     async def _supervise(self, started: asyncio.Future[None]) -> None:
         """Own the processes to the end; whatever goes wrong here shows in `reasons`, and `restart` leads out of it."""
         try:
-            while True:
-                try:
-                    await self._keep_up(started)
-                except EngineStartFailed as error:
-                    started.set_exception(error)
-                    return
-                except Exception:
-                    logger.exception("the supervisor of the %s engine failed", self._name)
-                    self.state, self._why = "crash_loop", "its supervisor failed"
-                    if not started.done():
-                        return
-                    await self._ordered.wait()
-                    await self._obey()
+            while await self._failed_after_start(started):
+                await self._ordered.wait()
+                await self._obey()
         finally:
             if not started.done():
                 started.set_exception(
                     EngineStartFailed(f"the {self._name} engine was given up while it started")
                 )
-            if self._spare:
-                await self._spare.end(politely_s=self._spec.limits.shutdown_s)
+            await self._end_spare()
             await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    async def _keep_up(self, started: asyncio.Future[None]) -> None:
+    async def _failed_after_start(self, started: asyncio.Future[None]) -> bool:
+        """Keep it up until that itself fails; gives whether it had been ready before, so that an operator can help."""
+        try:
+            await self._keep_up(started)
+        except EngineStartFailed as error:
+            started.set_exception(error)
+            return False
+        except Exception:
+            logger.exception("the supervisor of the %s engine failed", self._name)
+            self.state, self._why = "crash_loop", "its supervisor failed"
+        return started.done()
+
+    async def _keep_up(self, started: asyncio.Future[None]) -> NoReturn:
         """One process after the other; raises if the first never gets ready."""
         while True:
             try:
@@ -270,9 +256,12 @@ class EngineProcess:
             self._why = "by an operator"
             if self._stay_down:
                 self.state = "stopped"
-                if self._spare:
-                    await self._spare.end(politely_s=self._spec.limits.shutdown_s)
+                await self._end_spare()
                 await self._ordered.wait()
+
+    async def _end_spare(self) -> None:
+        if self._spare:
+            await self._spare.end(politely_s=self._spec.limits.shutdown_s)
 
     async def _live(self, started: asyncio.Future[None]) -> None:
         """One process from spawn to death; raises EngineStartFailed if it never got ready."""
@@ -284,14 +273,15 @@ class EngineProcess:
         polite_s = limits.shutdown_s  # stays so only if we are cancelled, or an operator ends it
         why, beside = "it is being closed", False
         try:
-            self._child, self.describe, self._pongs_missing = process.child, process.describe, 0
+            serving = self._serving = Serving(process.child, limits, self._clock)
+            self.describe = process.describe
             process.child.name = self._name
             self.state, self._why = "ready", ""
             self._up.set()
             if not started.done():
                 started.set_result(None)
-            work = [self._read(process.child), self._beat(process.child), self._order()]
-            why = self._why = await _first_of(*work, *([self._spare.keep()] if self._spare else []))
+            work = [self._read(serving), serving.beat(), self._order()]
+            why = self._why = await first_result(*work, *([self._spare.keep()] if self._spare else []))
             polite_s = limits.shutdown_s if self._ordered.is_set() else 0
             beside = self.spare_ready and not self._ordered.is_set()
         finally:
@@ -335,55 +325,18 @@ class EngineProcess:
 
     def _unplug(self) -> None:
         """From here on it is not up, whatever is still to be cleared away."""
-        self._child, self.state, self.held, self.work = None, "backoff", [], {}
+        self._serving, self.state = None, "backoff"
         self._up.clear()
 
     def _fail_all(self, why: str) -> None:
         self._streams.fail_all(f"the {self._name} engine is down: {why}")
 
-    async def _read(self, child: ChildProcess) -> str:
+    async def _read(self, serving: Serving) -> str:
         """Route what comes; ends with why nothing more will."""
         try:
-            while True:
-                match decode_from_engine(await child.connection.receive()):
-                    case Pong(in_flight=held, busy_ms=busy_ms, work=work):
-                        self._pongs_missing, self.held, self.work = 0, held, work
-                        if busy_ms > 1000 * self._spec.limits.stuck_step_s:
-                            return f"a step has not moved for {busy_ms / 1000:.0f} s"
-                    case Ready() | Loading() | StartFailed():
-                        pass
-                    case result:
-                        self._streams.route(result)
+            return await serving.read(self._streams.route)
         except ConnectionEnded:
             self._unplug()
-            why = await child.ending(ENDING_S)
+            why = await serving.child.ending(ENDING_S)
             self._fail_all(why)
             return why
-        except msgspec.DecodeError:
-            return "sent something that is no message"
-
-    async def _beat(self, child: ChildProcess) -> str:
-        """Ping; ends when too many in a row went unanswered.
-
-        Pings are counted, not seconds, so that a pause of our own loop is never taken for one of the engine's.
-        """
-        limits = self._spec.limits
-        number = 0
-        while self._pongs_missing * limits.ping_s < limits.silent_s:
-            number += 1
-            self._pongs_missing += 1
-            self._send(Ping(number))
-            await self._clock.sleep_until(self._clock.now_ns() + int(limits.ping_s * NS_PER_S))
-        return f"gave no sign of life for {limits.silent_s:g} s"
-
-
-async def _first_of(*coroutines: Coroutine[Any, Any, str]) -> str:
-    """The first one's result; the others are cancelled and awaited."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(iter(done)).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
