@@ -143,8 +143,19 @@ def test_every_field_is_documented_and_the_printed_form_is_read_back(tmp_path: P
     assert load_config(write(tmp_path, text), {}) == Config()
 
 
-def test_secrets_are_not_printed() -> None:
-    config = load_config(None, {"VOICE_AGENT_SERVER_API_KEYS": "hush"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SERVER_API_KEYS", "hush"),
+        ("SERVER_OPERATOR_KEYS", "hush"),
+        ("THINKER_API_KEY", "hush"),
+        ("ICE_TURN_SECRET", "hush"),
+        ("ICE_SERVERS", '[{ urls=["turn:a"], username="u", credential="hush" }]'),
+    ],
+)
+def test_secrets_are_not_printed(name: str, value: str) -> None:
+    config = load_config(None, {f"VOICE_AGENT_{name}": value})
+    assert "hush" in repr(config)
     assert "hush" not in describe(config)
 
 

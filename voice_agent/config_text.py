@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from voice_agent.family_options import names_of
 
+_SECRETS = {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"}
+
 
 def describe(value: Any, path: str = "") -> str:
     """The configuration as commented TOML, every field with its meaning."""
@@ -19,15 +21,16 @@ def describe(value: Any, path: str = "") -> str:
         if is_dataclass(current):
             tables.append(f"\n[{path}{item.name}]\n{describe(current, f'{path}{item.name}.')}")
             continue
-        secret = (
-            item.name in {"api_keys", "operator_keys", "api_key", "turn_secret", "credential"} and current
-        )
-        shown = "..." if secret else current
         doc = item.metadata["doc"]
         if item.name == "options":
             doc += f" {value.family}: {', '.join(names_of(path[:-1], value.family)) or 'none'}."
-        lines += [f"# {doc}", f"{item.name} = {_toml(shown)}"]
+        lines += [f"# {doc}", f"{item.name} = {_shown(item.name, current)}"]
     return "\n".join(lines + tables)
+
+
+def _shown(name: str, value: Any) -> str:
+    """A secret is shown to be set, no more."""
+    return _toml("..." if name in _SECRETS and value else value)
 
 
 def _toml(value: Any) -> str:
@@ -42,7 +45,9 @@ def _toml(value: Any) -> str:
     if is_dataclass(value):
         return (
             "{"
-            + ", ".join(f"{item.name} = {_toml(getattr(value, item.name))}" for item in fields(value))
+            + ", ".join(
+                f"{item.name} = {_shown(item.name, getattr(value, item.name))}" for item in fields(value)
+            )
             + "}"
         )
     return str(value)
