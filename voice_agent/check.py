@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from voice_agent.agent import default_settings
 from voice_agent.audio import MODEL_RATE_HZ, OPUS_RATE_HZ, MicrophoneFrame, Samples, silence
 from voice_agent.clock import NS_PER_MS, Clock, MonotonicClock
 from voice_agent.config import Config
@@ -32,8 +33,8 @@ from voice_agent.events import (
 )
 from voice_agent.media.paced import PacedOutput
 from voice_agent.media.resample import Resampler
-from voice_agent.server import SharedEars, default_settings
 from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.shared_ears import SharedEars
 from voice_agent.turns import transcribe
 
 QUESTION = "What is the capital of France?"
