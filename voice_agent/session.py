@@ -37,12 +37,11 @@ from voice_agent.events import (
     SessionEvent,
     SessionSettings,
     SettingsChanged,
-    TextAdded,
     TruncateReply,
     TurnCommitted,
     UpdateSettings,
 )
-from voice_agent.items import add_item, delete_item
+from voice_agent.history_edits import HistoryEdits
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
@@ -62,12 +61,11 @@ logger = logging.getLogger(__name__)
 
 ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
 SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
-LOOSE_MS = 500  # a client may say to have played that much more than it got: its clock is its own
 KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is heard, and said so
 KEPT_TIMELINES = 100
 
 
-Refused = AddSpoken | CancelReply | CommitInput | CreateReply | DeleteItem | TruncateReply
+Refused = CancelReply | CommitInput | CreateReply
 
 
 @dataclass(frozen=True)
@@ -142,6 +140,9 @@ class VoiceSession:
             parts.aside_output,
         )
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
+        self._edits = HistoryEdits(
+            self.chat, self._replies, self._spoken, emit, lambda: self._do(Event.CANCEL)
+        )
         self._silence = Silence()
         self._held_ns = 0
         self._aside_ignored = False
@@ -408,15 +409,8 @@ class VoiceSession:
         match command:
             case UpdateSettings(changes=changes):
                 self._update(changes)
-            case AddText() | AddToolCall() | AddToolResult():
-                self._replies.throw_away_ahead()  # it was thought without the item
-                self._emit(add_item(self.chat, command))
-            case AddSpoken():
-                self._add_spoken(command)
-            case DeleteItem():
-                self._delete_item(command)
-            case TruncateReply():
-                self._truncate(command)
+            case AddText() | AddSpoken() | AddToolCall() | AddToolResult() | DeleteItem() | TruncateReply():
+                self._edits.make(command)
             case CreateReply():
                 self._ask_for_reply(command)
             case CancelReply():
@@ -441,18 +435,6 @@ class VoiceSession:
         self._endpointer.rules = session_rules(self._parts.turn, self.settings)
         self._listener.set_prefix(self._prefix_ms)
         self._emit(SettingsChanged(self.settings))
-
-    def _add_spoken(self, command: AddSpoken) -> None:
-        """Keep the item's place; what is said in it is written there once it is recognized."""
-        self._replies.throw_away_ahead()
-        if refusal := self._spoken.refusal(command):
-            error = SessionError("rate_limit_exceeded", refusal, "item.content", command.client_event_id)
-            self._emit(replace(error, item_id=command.item_id))
-            return
-        added = add_item(self.chat, command)
-        self._emit(added)
-        if isinstance(added, TextAdded):
-            self._spoken.hear(command)
 
     def _ask_for_reply(self, command: CreateReply) -> None:
         """A reply whose own context holds sound is asked for once that was recognized."""
@@ -540,32 +522,6 @@ class VoiceSession:
         self._endpointer.reset()
         self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
-
-    def _delete_item(self, command: DeleteItem) -> None:
-        self._replies.throw_away_ahead()
-        run = self._replies.current
-        if run and not run.done and run.reply_id == command.item_id:
-            message = "The item is still being made; cancel its response first."
-            self._complain("invalid_value", message, command, "item_id")
-        else:
-            self._emit(delete_item(self.chat, command))
-
-    def _truncate(self, command: TruncateReply) -> None:
-        """The client says how much of a reply it played: that is what was heard."""
-        run = self._replies.recent(command.reply_id)
-        if run is None:
-            message = "The item is too old to be truncated, or has no sound."
-            self._complain("item_truncate_invalid_item_id", message, command, "item_id")
-        elif command.audio_end_ms > run.sound_ms + LOOSE_MS:
-            message = f"Audio content of {run.sound_ms}ms is already shorter than {command.audio_end_ms}ms"
-            self._complain("invalid_value", message, command, "audio_end_ms")
-        else:
-            self._replies.throw_away_ahead()
-            if run is self._replies.current:
-                self._do(Event.CANCEL)
-            truncated = run.truncate(command.audio_end_ms)
-            self.chat.truncate(run.reply_id, truncated.heard_text)
-            self._emit(truncated)
 
     def _answer_silence(self) -> None:
         """Nobody has spoken for long after a reply: commit the silence, and say something."""
