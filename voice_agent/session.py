@@ -48,7 +48,7 @@ from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.chat import Chat
-from voice_agent.spoken_items import SpokenItems, SpokenPorts, spoken_in
+from voice_agent.spoken_items import SpokenItems, SpokenPorts
 from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.idle import Silence
@@ -56,6 +56,7 @@ from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
 from voice_agent.turn.rules import barge_in_rules, session_rules
 from voice_agent.turn.wording import is_open_ended
 from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
+from voice_agent.wanted_replies import WantedPorts, WantedReplies
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,6 @@ ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detec
 SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
 KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is heard, and said so
 KEPT_TIMELINES = 100
-
-
-Refused = CancelReply | CommitInput | CreateReply
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,9 @@ class SessionParts:
 class VoiceSession:
     """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
 
-    State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_held_ns` since when the output is
-    held; `_aside_ignored` whether quiet talk was heard over this reply; `_late_end` the end of a turn that waits for a
-    verdict; `_open_question` a turn that wants an answer, `_answering` the one that is getting it; `_waiting` a wish
-    for a reply to words not yet known, `_waiting_asides` those for replies outside the conversation.
+    State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_wanted` what is still to be
+    answered; `_held_ns` since when the output is held; `_aside_ignored` whether quiet talk was heard over this reply;
+    `_late_end` the end of a turn that waits for a verdict.
     """
 
     def __init__(
@@ -127,7 +124,7 @@ class VoiceSession:
             self._language,
             self._tell_out,
             self._spawn,
-            self._answer_what_waits,
+            self._items_understood,
         )
         self._spoken = SpokenItems(spoken_ports)
         self._barge_in = barge_in_rules(parts.turn)
@@ -143,20 +140,31 @@ class VoiceSession:
         self._edits = HistoryEdits(
             self.chat, self._replies, self._spoken, emit, lambda: self._do(Event.CANCEL)
         )
+        wanted_ports = WantedPorts(
+            self.machine,
+            self._turns,
+            self._spoken,
+            self._replies,
+            parts.clock,
+            self._present_settings,
+            emit,
+            self._do,
+            self._keep_timeline,
+        )
+        self._wanted = WantedReplies(wanted_ports)
         self._silence = Silence()
         self._held_ns = 0
         self._aside_ignored = False
         self._late_end: TurnEnd | None = None
-        self._open_question: UserTurn | None = None
-        self._answering: UserTurn | None = None
-        self._waiting: CreateReply | None = None
-        self._waiting_asides: list[CreateReply] = []
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
 
     def _language(self) -> str:
         """That the user speaks; empty lets the recognizer decide."""
         return self.settings.language or self._parts.language
+
+    def _present_settings(self) -> SessionSettings:
+        return self.settings
 
     def _tell_out(self, event: SessionEvent) -> None:
         self._active_ns = self._parts.clock.now_ns()
@@ -240,7 +248,8 @@ class VoiceSession:
                 case Action.RESUME:
                     self._parts.output.resume()
                 case Action.CANCEL:
-                    self._stop_reply("turn_detected" if event is Event.INTERRUPT else "client_cancelled")
+                    self._wanted.stop("turn_detected" if event is Event.INTERRUPT else "client_cancelled")
+                    self._parts.output.resume()
                 case Action.FORGET_TURN if isinstance(edge, TurnEnd) and self._was_meant():
                     self._commit(edge)
                 case _:
@@ -249,8 +258,7 @@ class VoiceSession:
             self._aside_ignored = False
         if event is Event.OVER:
             self._silence.begin(self._listener.end_sample)
-            self._answering = None
-            self._answer_open_question()
+            self._wanted.over()
 
     def _was_meant(self) -> bool:
         """Whether a turn that ends beside a reply counts: it was announced, or nothing may interrupt the reply."""
@@ -288,7 +296,7 @@ class VoiceSession:
         self._replies.throw_away_ahead()
         self._late_end = None
         self._endpointer.reset()
-        self._answer_open_question()
+        self._wanted.answer_open_question()
 
     def _understood(self, turn: UserTurn) -> None:
         """Words or a judgement came for the present pause of a turn."""
@@ -310,46 +318,20 @@ class VoiceSession:
             return False
         return turn.probability is None or turn.probability >= self._parts.turn.end_probability
 
+    def _items_understood(self) -> None:
+        """The words of all the client's own items are known."""
+        self._wanted.answer_what_waits()
+
     def _answer(self, turn: UserTurn) -> None:
         """The turn is over and its words are known."""
         text = self._turns.transcribed(turn)
         self._keep_timeline(turn.timeline)
         if text and self.chat.write_user(turn.turn_id, text, turn.audio_seconds):
             self._listener.loudness.learn()
-            self._open_question = None if turn.by_client or self._waiting else turn
-        self._answer_open_question()
+            self._wanted.question(turn)
+        self._wanted.answer_open_question()
         self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
-        self._create_waiting_reply()
-
-    def _create_waiting_reply(self) -> None:
-        command, self._waiting = self._waiting, None
-        if command:
-            self._create_reply(command)
-
-    def _answer_what_waits(self) -> None:
-        """The words of all items are known."""
-        asides, self._waiting_asides = self._waiting_asides, []
-        for command in asides:
-            self._create_aside(command)
-        self._create_waiting_reply()
-        self._answer_open_question()
-
-    def _answer_open_question(self) -> None:
-        """Answer what was last asked once nobody has the floor; who goes on is answered with the next turn."""
-        turn = self._open_question
-        free = self.machine.reply is Reply.NONE and self.machine.user is User.SILENT
-        free = free and not self._spoken.waiting
-        if turn and free and self.settings.create_response:
-            self._open_question, self._answering = None, turn
-            self._replies.answer(self.settings, turn.text or "", turn.timeline)
-
-    def _stop_reply(self, reason: str) -> None:
-        """Stop the live reply; one that was cut off before a word was heard leaves its question open."""
-        question, self._answering = self._answering, None
-        heard = self._replies.stop(reason)
-        self._parts.output.resume()
-        if question and not heard and reason == "turn_detected":
-            self._open_question = question
+        self._wanted.create_waiting()
 
     def _judge_overlap(self) -> None:
         """Speech over a reply: hold it, then decide what the speech was."""
@@ -412,9 +394,9 @@ class VoiceSession:
             case AddText() | AddSpoken() | AddToolCall() | AddToolResult() | DeleteItem() | TruncateReply():
                 self._edits.make(command)
             case CreateReply():
-                self._ask_for_reply(command)
+                self._wanted.ask(command)
             case CancelReply():
-                self._cancel_by_client(command)
+                self._wanted.cancel(command)
             case ClearOutput():
                 self._clear_output()
             case ClearInput():
@@ -435,65 +417,6 @@ class VoiceSession:
         self._endpointer.rules = session_rules(self._parts.turn, self.settings)
         self._listener.set_prefix(self._prefix_ms)
         self._emit(SettingsChanged(self.settings))
-
-    def _ask_for_reply(self, command: CreateReply) -> None:
-        """A reply whose own context holds sound is asked for once that was recognized."""
-        spoken = spoken_in(command)
-        if not spoken:
-            self._create_reply(command)
-        elif refusal := self._spoken.refusal(*spoken):
-            self._complain("rate_limit_exceeded", refusal, command, "response.input")
-        else:
-            self._spoken.hear_context(command, self._create_reply)
-
-    def _create_reply(self, command: CreateReply) -> None:
-        if command.aside and command.context is None and self._spoken.waiting:
-            self._waiting_asides.append(command)
-            return
-        if command.aside:
-            self._create_aside(command)
-            return
-        if self._turns.unheard or self._spoken.waiting:
-            if self._waiting:
-                code = "conversation_already_has_active_response"
-                self._complain(code, "A reply to the words just committed was asked for already.", command)
-            self._waiting = self._waiting or command  # it means the words that were just committed
-            return
-        self._open_question = None
-        self._make_way()
-        timeline = TurnTimeline(turn_id=None, voiced_ns=self._parts.clock.now_ns())
-        self._keep_timeline(timeline)
-        self._replies.create(self.settings, command, timeline)
-
-    def _make_way(self) -> None:
-        """For a reply that was asked for: one that is being made is stopped, one that only plays is played out."""
-        run = self._replies.current
-        if run and run.done:
-            self._replies.leave_to_play()
-            self._do(Event.OVER)
-        elif run:
-            self._do(Event.CANCEL)
-
-    def _create_aside(self, command: CreateReply) -> None:
-        if not self._replies.create_aside(self.settings, command):
-            message = "Too many replies outside the conversation at once; wait for one to be done."
-            self._complain("rate_limit_exceeded", message, command)
-
-    def _cancel_by_client(self, command: CancelReply) -> None:
-        if command.reply_id and self._replies.cancel_aside(command.reply_id):
-            return
-        if self._waiting and not command.reply_id:
-            self._waiting = None
-            return
-        if not command.reply_id and self._spoken.forget_asked():
-            return
-        run = self._replies.current
-        if not run or (command.reply_id is not None and run.reply_id != command.reply_id):
-            self._complain(
-                "response_cancel_not_active", "Cancellation failed: no active response found", command
-            )
-            return
-        self._do(Event.CANCEL)
 
     def _clear_output(self) -> None:
         if self._replies.current:
@@ -539,7 +462,7 @@ class VoiceSession:
         self.chat.add_user(turn_id, "")
         self._emit(TurnCommitted(turn_id))
         if self.settings.create_response:
-            self._create_reply(CreateReply())
+            self._wanted.create(CreateReply())
 
     @property
     def _prefix_ms(self) -> int:
@@ -547,8 +470,8 @@ class VoiceSession:
         chosen = self.settings.prefix_ms
         return self._parts.turn.prefix_ms if chosen is None else chosen
 
-    def _complain(self, code: str, message: str, command: Refused, param: str | None = None) -> None:
-        self._emit(SessionError(code, message, param, command.client_event_id))
+    def _complain(self, code: str, message: str, command: CommitInput) -> None:
+        self._emit(SessionError(code, message, None, command.client_event_id))
 
     # the inside, seen from outside
 
