@@ -100,7 +100,7 @@ async def spoken_over_and_ended_before_the_verdict() -> AsyncGenerator[Rig]:
 
 async def test_late_end_then_commit_does_not_kill() -> None:
     async with spoken_over_and_ended_before_the_verdict() as rig:
-        assert inside(rig)._late_end and rig.session.machine.reply is Reply.HELD
+        assert inside(rig)._overlap.late_end and rig.session.machine.reply is Reply.HELD
         rig.session.command(CommitInput())
         await rig.wait(3000)
         assert not rig.task.done(), rig.task.exception()
@@ -108,7 +108,7 @@ async def test_late_end_then_commit_does_not_kill() -> None:
 
 async def test_late_end_then_a_new_onset_does_not_kill() -> None:
     async with spoken_over_and_ended_before_the_verdict() as rig:
-        assert inside(rig)._late_end
+        assert inside(rig)._overlap.late_end
         await rig.say(300)
         await rig.wait(3000)
         assert not rig.task.done(), rig.task.exception()

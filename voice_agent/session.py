@@ -44,12 +44,12 @@ from voice_agent.events import (
 from voice_agent.history_edits import HistoryEdits
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
+from voice_agent.overlap import Overlap, OverlapPorts
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.chat import Chat
 from voice_agent.spoken_items import SpokenItems, SpokenPorts
-from voice_agent.turn.barge_in import Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.idle import Silence
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
@@ -85,8 +85,7 @@ class VoiceSession:
     """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
 
     State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_wanted` what is still to be
-    answered; `_held_ns` since when the output is held; `_aside_ignored` whether quiet talk was heard over this reply;
-    `_late_end` the end of a turn that waits for a verdict.
+    answered.
     """
 
     def __init__(
@@ -127,7 +126,6 @@ class VoiceSession:
             self._items_understood,
         )
         self._spoken = SpokenItems(spoken_ports)
-        self._barge_in = barge_in_rules(parts.turn)
         ports = ReplyPorts(
             parts.cascade,
             parts.output,
@@ -152,10 +150,17 @@ class VoiceSession:
             self._keep_timeline,
         )
         self._wanted = WantedReplies(wanted_ports)
+        overlap_ports = OverlapPorts(
+            session_id,
+            self.machine,
+            self._listener,
+            self._turns,
+            parts.clock,
+            self._present_settings,
+            self._do,
+        )
+        self._overlap = Overlap(overlap_ports, barge_in_rules(parts.turn))
         self._silence = Silence()
-        self._held_ns = 0
-        self._aside_ignored = False
-        self._late_end: TurnEnd | None = None
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
 
@@ -189,7 +194,7 @@ class VoiceSession:
             if by_hand:
                 self._follow_by_hand(frame)
             else:
-                self._judge_overlap()
+                self._overlap.judge()
                 self._read_ahead()
                 self._answer_silence()
 
@@ -217,14 +222,14 @@ class VoiceSession:
         self._active_ns = self._parts.clock.now_ns()
         match edge:
             case Onset():
-                self._end_late_turn(forced=True)
+                self._overlap.end_late_turn(forced=True)
                 self._do(Event.ONSET)
             case Pause():
                 self._do(Event.PAUSE, edge)
             case Resume():
                 self._do(Event.RESUME)
             case TurnEnd() if self.machine.reply is Reply.HELD:
-                self._late_end = edge  # the verdict comes first
+                self._overlap.late_end = edge  # the verdict comes first
             case TurnEnd():
                 self._do(Event.TURN_END, edge)
 
@@ -244,7 +249,7 @@ class VoiceSession:
                     self._commit(edge)
                 case Action.HOLD:
                     self._parts.output.hold()
-                    self._held_ns = self._parts.clock.now_ns()
+                    self._overlap.held()
                 case Action.RESUME:
                     self._parts.output.resume()
                 case Action.CANCEL:
@@ -255,7 +260,7 @@ class VoiceSession:
                 case _:
                     self._forget_turn()
         if event is Event.REPLY:
-            self._aside_ignored = False
+            self._overlap.reply_begins()
         if event is Event.OVER:
             self._silence.begin(self._listener.end_sample)
             self._wanted.over()
@@ -294,7 +299,7 @@ class VoiceSession:
         """What was said was not for us; a question that still stands is answered."""
         self._turns.forget()
         self._replies.throw_away_ahead()
-        self._late_end = None
+        self._overlap.late_end = None
         self._endpointer.reset()
         self._wanted.answer_open_question()
 
@@ -306,7 +311,7 @@ class VoiceSession:
             self._replies.think_ahead(self.settings, turn.text or "", turn.timeline)
         elif turn is self._turns.current and turn.first_words and not turn.pause:
             self._replies.read_ahead(self.settings, turn.first_words)
-        self._judge_overlap()
+        self._overlap.judge()
 
     def _worth_thinking(self, turn: UserTurn) -> bool:
         """Whether to think on provisional words: there are some, and nothing says that more will come."""
@@ -332,56 +337,6 @@ class VoiceSession:
         self._wanted.answer_open_question()
         self._replies.throw_away_ahead()  # it was for other words, or nobody may speak now
         self._wanted.create_waiting()
-
-    def _judge_overlap(self) -> None:
-        """Speech over a reply: hold it, then decide what the speech was."""
-        machine = self.machine
-        self._end_late_turn()
-        if machine.user is User.SILENT or not self.settings.interrupt_response:
-            return
-        speech_ms = self._endpointer.voiced_ms
-        loudness_db = self._listener.loudness.relative_db
-        quiet_db = loudness_db if self._aside_ignored else 0.0
-        if machine.can(Event.OVERLAP) and should_hold(speech_ms, self._barge_in, quiet_db):
-            self._do(Event.OVERLAP)
-        if machine.reply is Reply.HELD:
-            since_ms = ms_between(self._held_ns, self._parts.clock.now_ns())
-            self._turns.listen_in(speech_ms)
-            turn = self._turns.current
-            evidence = Evidence(
-                speech_ms,
-                since_ms,
-                self._endpointer.speaking,
-                turn.text if turn else None,
-                loudness_db,
-                self._endpointer.silence_ms,
-                turn.first_words if turn else None,
-            )
-            verdict = decide(evidence, self._barge_in)
-            if verdict:
-                logger.info("session %s: %s", self.session_id, evidence.described)
-            self._aside_ignored |= (
-                verdict is Verdict.BACKCHANNEL and loudness_db <= -self._parts.turn.aside_db
-            )
-            self._carry_out(verdict)
-
-    def _end_late_turn(self, *, forced: bool = False) -> None:
-        """End the turn whose end had to wait for a verdict; who speaks again (`forced`) means to interrupt."""
-        if not self._late_end or (self.machine.reply is Reply.HELD and not forced):
-            return
-        end, self._late_end = self._late_end, None
-        if self.machine.reply is Reply.HELD:
-            self._carry_out(Verdict.INTERRUPT)
-        if self.machine.can(Event.TURN_END):
-            self._do(Event.TURN_END, end)
-
-    def _carry_out(self, verdict: Verdict | None) -> None:
-        if verdict is Verdict.BACKCHANNEL:
-            self._do(Event.BACKCHANNEL)
-        if verdict is not Verdict.INTERRUPT:
-            return
-        self._turns.announce()  # first: clients stop their loudspeaker on it
-        self._do(Event.INTERRUPT)
 
     # the client's wishes
 
@@ -428,7 +383,7 @@ class VoiceSession:
         self._emit(InputCleared())
 
     def _commit_by_client(self, command: CommitInput) -> None:
-        self._late_end = None
+        self._overlap.late_end = None
         if self._listener.turn_ms < SHORTEST_COMMIT_MS:
             self._complain(
                 "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
