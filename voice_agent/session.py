@@ -54,9 +54,9 @@ from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, Tu
 from voice_agent.turn.idle import Silence
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
 from voice_agent.turn.rules import barge_in_rules, session_rules
-from voice_agent.turn.wording import is_open_ended
 from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
 from voice_agent.wanted_replies import WantedPorts, WantedReplies
+from voice_agent.working_ahead import AheadPorts, WorkingAhead
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +160,17 @@ class VoiceSession:
             self._do,
         )
         self._overlap = Overlap(overlap_ports, barge_in_rules(parts.turn))
+        ahead_ports = AheadPorts(
+            self.machine,
+            self._endpointer,
+            parts.recognizer,
+            self._turns,
+            self._spoken,
+            self._replies,
+            parts.turn,
+            self._present_settings,
+        )
+        self._ahead = WorkingAhead(ahead_ports)
         self._silence = Silence()
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
@@ -195,7 +206,7 @@ class VoiceSession:
                 self._follow_by_hand(frame)
             else:
                 self._overlap.judge()
-                self._read_ahead()
+                self._ahead.read()
                 self._answer_silence()
 
     def _follow_by_hand(self, frame: MicrophoneFrame) -> None:
@@ -241,7 +252,7 @@ class VoiceSession:
                 case Action.OPEN_TURN:
                     self._turns.open(announce=self.machine.reply is Reply.NONE)
                 case Action.WORK_AHEAD if isinstance(edge, Pause):
-                    self._work_ahead(edge)
+                    self._ahead.paused(edge)
                 case Action.DROP_AHEAD:
                     self._turns.drop_ahead()
                     self._replies.throw_away_ahead()
@@ -270,21 +281,6 @@ class VoiceSession:
         turn = self._turns.current
         return bool(turn and turn.announced) or not self.settings.interrupt_response
 
-    def _read_ahead(self) -> None:
-        """While the user speaks to nobody's answer: let the Thinker read what was said so far, if nobody else waits."""
-        every_ms = self._parts.turn.read_ahead_ms
-        wanted = every_ms and self.settings.answers and self.settings.overlap
-        speaking = self.machine.reply is Reply.NONE and self._endpointer.speaking
-        if wanted and speaking and not self._parts.recognizer.in_flight():
-            self._turns.listen_in(self._endpointer.voiced_ms, every_ms)
-
-    def _work_ahead(self, pause: Pause) -> None:
-        if self.machine.reply is Reply.NONE:
-            self._turns.stop_listening_in()
-        if self.settings.overlap:
-            judge = self.settings.turn_detection == "semantic" and self.machine.reply is Reply.NONE
-            self._turns.work_ahead(pause, judge=judge)
-
     def _commit(self, end: TurnEnd) -> None:
         if self._turns.current:
             self.chat.add_user(
@@ -307,21 +303,9 @@ class VoiceSession:
         """Words or a judgement came for the present pause of a turn."""
         if turn.committed and turn.text is not None:
             self._answer(turn)
-        elif turn is self._turns.current and self._worth_thinking(turn):
-            self._replies.think_ahead(self.settings, turn.text or "", turn.timeline)
-        elif turn is self._turns.current and turn.first_words and not turn.pause:
-            self._replies.read_ahead(self.settings, turn.first_words)
+        elif turn is self._turns.current:
+            self._ahead.understood(turn)
         self._overlap.judge()
-
-    def _worth_thinking(self, turn: UserTurn) -> bool:
-        """Whether to think on provisional words: there are some, and nothing says that more will come."""
-        if not turn.text or self._replies.ahead or self.machine.reply is not Reply.NONE:
-            return False
-        if self._spoken.waiting:
-            return False
-        if not self.settings.create_response or is_open_ended(turn.text):
-            return False
-        return turn.probability is None or turn.probability >= self._parts.turn.end_probability
 
     def _items_understood(self) -> None:
         """The words of all the client's own items are known."""
