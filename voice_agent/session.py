@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from secrets import token_hex
 from typing import Any
 
-from voice_agent.audio import MODEL_RATE_HZ, AudioOutput, MicrophoneFrame, dbfs, samples_to_ms
+from voice_agent.audio import AudioOutput, MicrophoneFrame, dbfs
 from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
@@ -30,7 +29,6 @@ from voice_agent.events import (
     CommitInput,
     CreateReply,
     DeleteItem,
-    IdleTimedOut,
     InputCleared,
     SessionCommand,
     SessionError,
@@ -38,10 +36,10 @@ from voice_agent.events import (
     SessionSettings,
     SettingsChanged,
     TruncateReply,
-    TurnCommitted,
     UpdateSettings,
 )
 from voice_agent.history_edits import HistoryEdits
+from voice_agent.idle_timeout import IdleTimeout
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.overlap import Overlap, OverlapPorts
@@ -51,7 +49,6 @@ from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.chat import Chat
 from voice_agent.spoken_items import SpokenItems, SpokenPorts
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
-from voice_agent.turn.idle import Silence
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
 from voice_agent.turn.rules import barge_in_rules, session_rules
 from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
@@ -171,7 +168,7 @@ class VoiceSession:
             self._present_settings,
         )
         self._ahead = WorkingAhead(ahead_ports)
-        self._silence = Silence()
+        self._idle_timeout = IdleTimeout(self.machine, self.chat, emit, self._wanted.create)
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
 
@@ -207,7 +204,7 @@ class VoiceSession:
             else:
                 self._overlap.judge()
                 self._ahead.read()
-                self._answer_silence()
+                self._idle_timeout.listen(self.settings, self._listener.end_sample)
 
     def _follow_by_hand(self, frame: MicrophoneFrame) -> None:
         """Push to talk: loud sound is activity, though nobody asks the voice detector."""
@@ -273,7 +270,7 @@ class VoiceSession:
         if event is Event.REPLY:
             self._overlap.reply_begins()
         if event is Event.OVER:
-            self._silence.begin(self._listener.end_sample)
+            self._idle_timeout.reply_over(self._listener.end_sample)
             self._wanted.over()
 
     def _was_meant(self) -> bool:
@@ -384,24 +381,6 @@ class VoiceSession:
         self._endpointer.reset()
         self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
-
-    def _answer_silence(self) -> None:
-        """Nobody has spoken for long after a reply: commit the silence, and say something."""
-        if self.machine.reply is not Reply.NONE or self.machine.user is not User.SILENT:
-            self._silence.broken()
-        limit_ms, end = self.settings.idle_timeout_ms, self._listener.end_sample
-        if not limit_ms or self.settings.turn_detection != "server":
-            return
-        since = self._silence.longer_than(limit_ms, end)
-        if since is None:
-            return
-        turn_id = token_hex(10)
-        start_ms, end_ms = (round(samples_to_ms(at, MODEL_RATE_HZ)) for at in (since, end))
-        self._emit(IdleTimedOut(turn_id, start_ms, end_ms))
-        self.chat.add_user(turn_id, "")
-        self._emit(TurnCommitted(turn_id))
-        if self.settings.create_response:
-            self._wanted.create(CreateReply())
 
     @property
     def _prefix_ms(self) -> int:
