@@ -29,9 +29,7 @@ from voice_agent.events import (
     CommitInput,
     CreateReply,
     DeleteItem,
-    InputCleared,
     SessionCommand,
-    SessionError,
     SessionEvent,
     SessionSettings,
     SettingsChanged,
@@ -43,6 +41,7 @@ from voice_agent.idle_timeout import IdleTimeout
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.overlap import Overlap, OverlapPorts
+from voice_agent.push_to_talk import KEPT_SOUND_MS, PushToTalk
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.speech.cascade import Cascade
@@ -51,15 +50,13 @@ from voice_agent.spoken_items import SpokenItems, SpokenPorts
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
 from voice_agent.turn.machine import Action, Event, Reply, TurnMachine, User
 from voice_agent.turn.rules import barge_in_rules, session_rules
-from voice_agent.turns import COMMIT, TurnPorts, Turns, UserTurn
+from voice_agent.turns import TurnPorts, Turns, UserTurn
 from voice_agent.wanted_replies import WantedPorts, WantedReplies
 from voice_agent.working_ahead import AheadPorts, WorkingAhead
 
 logger = logging.getLogger(__name__)
 
 ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
-SHORTEST_COMMIT_MS = 100  # OpenAI's own limit for a manual commit
-KEPT_SOUND_MS = 120_000  # of a push-to-talk turn; of a longer one the end is heard, and said so
 KEPT_TIMELINES = 100
 
 
@@ -168,6 +165,9 @@ class VoiceSession:
             self._present_settings,
         )
         self._ahead = WorkingAhead(ahead_ports)
+        self._push_to_talk = PushToTalk(
+            self.machine, self._listener, self._turns, self._replies, emit, self._do
+        )
         self._idle_timeout = IdleTimeout(self.machine, self.chat, emit, self._wanted.create)
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
@@ -336,9 +336,10 @@ class VoiceSession:
             case ClearOutput():
                 self._clear_output()
             case ClearInput():
-                self._clear_input()
+                self._push_to_talk.clear()
             case CommitInput():
-                self._commit_by_client(command)
+                self._overlap.late_end = None
+                self._push_to_talk.commit(command)
             case AppendSound():
                 raise TypeError("sound goes to the session's microphone")
 
@@ -358,38 +359,11 @@ class VoiceSession:
         if self._replies.current:
             self._do(Event.CANCEL)
 
-    def _clear_input(self) -> None:
-        self._do(Event.CLEAR)
-        self._listener.begin_turn()
-        self._emit(InputCleared())
-
-    def _commit_by_client(self, command: CommitInput) -> None:
-        self._overlap.late_end = None
-        if self._listener.turn_ms < SHORTEST_COMMIT_MS:
-            self._complain(
-                "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
-            )
-            return
-        if self._listener.turn_ms > KEPT_SOUND_MS:
-            message = f"only the last {KEPT_SOUND_MS // 1000} s of the audio were kept"
-            self._complain("input_audio_buffer_overflow", message, command)
-        if self._replies.current and self.machine.can(Event.CANCEL):
-            self._do(Event.CANCEL)
-        if self.machine.user is User.SILENT:
-            self.machine.handle(Event.ONSET)
-            self._turns.open(announce=False)
-        self._endpointer.reset()
-        self._do(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
-        self._listener.begin_turn()
-
     @property
     def _prefix_ms(self) -> int:
         """Sound before an onset that belongs to the turn."""
         chosen = self.settings.prefix_ms
         return self._parts.turn.prefix_ms if chosen is None else chosen
-
-    def _complain(self, code: str, message: str, command: CommitInput) -> None:
-        self._emit(SessionError(code, message, None, command.client_event_id))
 
     # the inside, seen from outside
 
