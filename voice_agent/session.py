@@ -18,26 +18,21 @@ from voice_agent.clock import Clock, ms_between
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.engine.client import EngineClient
 from voice_agent.events import (
-    AddSpoken,
-    AddText,
-    AddToolCall,
-    AddToolResult,
     AppendSound,
     CancelReply,
     ClearInput,
     ClearOutput,
     CommitInput,
     CreateReply,
-    DeleteItem,
     SessionCommand,
     SessionEvent,
     SessionSettings,
     SettingsChanged,
-    TruncateReply,
     UpdateSettings,
 )
 from voice_agent.history_edits import HistoryEdits
 from voice_agent.idle_timeout import IdleTimeout
+from voice_agent.inside import Inside
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.overlap import Overlap, OverlapPorts
@@ -57,7 +52,6 @@ from voice_agent.working_ahead import AheadPorts, WorkingAhead
 logger = logging.getLogger(__name__)
 
 ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
-KEPT_TIMELINES = 100
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,6 @@ class VoiceSession:
         self.settings = settings
         self.machine = TurnMachine()
         self.chat = Chat()
-        self.timelines: list[TurnTimeline] = []
         self._parts = parts
         self._microphone = microphone
         self._emit = emit
@@ -129,6 +122,9 @@ class VoiceSession:
             parts.aside_output,
         )
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
+        self._inside = Inside(
+            session_id, self.machine, self._turns, self._replies, self.chat, parts.cascade, parts.output
+        )
         self._edits = HistoryEdits(
             self.chat, self._replies, self._spoken, emit, lambda: self._do(Event.CANCEL)
         )
@@ -141,7 +137,7 @@ class VoiceSession:
             self._present_settings,
             emit,
             self._do,
-            self._keep_timeline,
+            self._inside.keep,
         )
         self._wanted = WantedReplies(wanted_ports)
         overlap_ports = OverlapPorts(
@@ -311,7 +307,7 @@ class VoiceSession:
     def _answer(self, turn: UserTurn) -> None:
         """The turn is over and its words are known."""
         text = self._turns.transcribed(turn)
-        self._keep_timeline(turn.timeline)
+        self._inside.keep(turn.timeline)
         if text and self.chat.write_user(turn.turn_id, text, turn.audio_seconds):
             self._listener.loudness.learn()
             self._wanted.question(turn)
@@ -327,8 +323,6 @@ class VoiceSession:
         match command:
             case UpdateSettings(changes=changes):
                 self._update(changes)
-            case AddText() | AddSpoken() | AddToolCall() | AddToolResult() | DeleteItem() | TruncateReply():
-                self._edits.make(command)
             case CreateReply():
                 self._wanted.ask(command)
             case CancelReply():
@@ -342,6 +336,8 @@ class VoiceSession:
                 self._push_to_talk.commit(command)
             case AppendSound():
                 raise TypeError("sound goes to the session's microphone")
+            case _:
+                self._edits.make(command)
 
     def _update(self, changes: dict[str, Any]) -> None:
         self._replies.throw_away_ahead()  # it was thought under the old settings
@@ -367,27 +363,11 @@ class VoiceSession:
 
     # the inside, seen from outside
 
-    def _keep_timeline(self, timeline: TurnTimeline) -> None:
-        if timeline not in self.timelines:
-            self.timelines.append(timeline)
-            del self.timelines[:-KEPT_TIMELINES]
+    @property
+    def timelines(self) -> list[TurnTimeline]:
+        """Of the last turns, and of replies without one."""
+        return self._inside.timelines
 
     def timeline(self) -> dict[str, object]:
         """State, stages in flight, turns with their parts, what was played and heard."""
-        run = self._replies.current
-        ids = self._replies.alive()
-        return {
-            "id": self.session_id,
-            "state": self.machine.state,
-            "in_flight": {
-                "recognizer": self._turns.working(),
-                "thinker": [i for i in self._parts.cascade.thinking() if i in ids],
-                "talker": [i for i in self._parts.cascade.speaking() if i in ids],
-                "playout": [run.reply_id] if run else [],
-            },
-            "turns": [timeline.as_json() for timeline in self.timelines],
-            "history": self.chat.messages(""),
-            "underruns": self._parts.output.underruns,
-            "played_samples": self._parts.output.played_samples(run.reply_id) if run else 0,
-            "heard_text": run.heard_so_far() if run else "",
-        }
+        return self._inside.as_json()
