@@ -38,7 +38,8 @@ from voice_agent.events import (
     UpdateSettings,
 )
 from voice_agent.listening import Ears
-from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.session import VoiceSession
+from voice_agent.session_parts import SessionParts
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough

@@ -29,7 +29,8 @@ from voice_agent.media.peer import Peer, PeerLimits
 from voice_agent.media.vad import Vad
 from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.places import Places, all_up
-from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.session import VoiceSession
+from voice_agent.session_parts import SessionParts
 from voice_agent.shared_ears import SharedEars
 from voice_agent.socket_call import SocketCall, SocketMedia
 

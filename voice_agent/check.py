@@ -33,7 +33,8 @@ from voice_agent.events import (
 )
 from voice_agent.media.paced import PacedOutput
 from voice_agent.media.resample import Resampler
-from voice_agent.session import SessionParts, VoiceSession
+from voice_agent.session import VoiceSession
+from voice_agent.session_parts import SessionParts
 from voice_agent.shared_ears import SharedEars
 from voice_agent.turns import transcribe
 

@@ -5,18 +5,20 @@
 
 One task group holds all that runs. Decisions are made by the pure objects in `turn/` in one synchronous step each,
 with no await between asking and acting; a working-ahead result that comes too late finds its turn gone.
+
+On the way: `listening` the ears, `turns` the user's turns and their words, `working_ahead` what is begun before one is
+certain, `wanted_replies` what is to be answered, `replies` the answers, `overlap` speech over one of them. Beside it:
+`push_to_talk`, `history_edits` and `spoken_items` for the client, `idle_timeout` for silence, `inside` for who looks.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from voice_agent.audio import AudioOutput, MicrophoneFrame, dbfs
-from voice_agent.clock import Clock, ms_between
-from voice_agent.config import SessionConfig, TurnConfig
-from voice_agent.engine.client import EngineClient
+from voice_agent.audio import MicrophoneFrame, dbfs
+from voice_agent.clock import ms_between
 from voice_agent.events import (
     AppendSound,
     CancelReply,
@@ -33,13 +35,13 @@ from voice_agent.events import (
 from voice_agent.history_edits import HistoryEdits
 from voice_agent.idle_timeout import IdleTimeout
 from voice_agent.inside import Inside
-from voice_agent.listening import Ears, Listener
+from voice_agent.listening import Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.overlap import Overlap, OverlapPorts
 from voice_agent.push_to_talk import KEPT_SOUND_MS, PushToTalk
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
-from voice_agent.speech.cascade import Cascade
+from voice_agent.session_parts import SessionParts
 from voice_agent.speech.chat import Chat
 from voice_agent.spoken_items import SpokenItems, SpokenPorts
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd
@@ -54,26 +56,10 @@ logger = logging.getLogger(__name__)
 ACTIVE_DBFS = -45.0  # the level from which sound counts as voice where no detector is asked
 
 
-@dataclass(frozen=True)
-class SessionParts:
-    """What a session is made of; the composition root fills it in."""
-
-    recognizer: EngineClient
-    cascade: Cascade
-    ears: Ears
-    output: AudioOutput
-    clock: Clock
-    turn: TurnConfig
-    conversation: SessionConfig
-    language: str = ""
-    aside_output: AudioOutput | None = None  # for replies outside the conversation; None: the same
-
-
 class VoiceSession:
     """A conversation. `run` lives until the microphone ends or it is cancelled; `command` acts at once.
 
-    State: `machine` who has the floor; `_turns` and `_replies` what is under way; `_wanted` what is still to be
-    answered.
+    State: `machine` who has the floor, `_turns` and `_replies` what is under way, `_wanted` what is to be answered.
     """
 
     def __init__(
@@ -91,49 +77,38 @@ class VoiceSession:
         self._parts = parts
         self._microphone = microphone
         self._emit = emit
+        recognizer, clock, machine = parts.recognizer, parts.clock, self.machine
         self._endpointer = Endpointer(session_rules(parts.turn, settings))
-        self._listener = Listener(parts.ears, self._endpointer, parts.clock, self._prefix_ms, KEPT_SOUND_MS)
+        self._listener = Listener(parts.ears, self._endpointer, clock, self._prefix_ms, KEPT_SOUND_MS)
         turn_ports = TurnPorts(
-            parts.recognizer,
-            self._listener,
-            parts.clock,
-            self._language,
-            self._tell_out,
-            self._spawn,
-            self._understood,
+            recognizer, self._listener, clock, self._language, self._tell_out, self._spawn, self._understood
         )
         self._turns = Turns(turn_ports)
         spoken_ports = SpokenPorts(
-            parts.recognizer,
-            parts.clock,
-            self.chat,
-            self._language,
-            self._tell_out,
-            self._spawn,
-            self._items_understood,
+            recognizer, clock, self.chat, self._language, self._tell_out, self._spawn, self._items_understood
         )
         self._spoken = SpokenItems(spoken_ports)
         ports = ReplyPorts(
             parts.cascade,
             parts.output,
-            parts.clock,
+            clock,
             self._tell_out,
             parts.turn.min_reply_delay_ms,
             parts.aside_output,
         )
         self._replies = Replies(ports, self.chat, self._spawn, self._do)
         self._inside = Inside(
-            session_id, self.machine, self._turns, self._replies, self.chat, parts.cascade, parts.output
+            session_id, machine, self._turns, self._replies, self.chat, parts.cascade, parts.output
         )
         self._edits = HistoryEdits(
             self.chat, self._replies, self._spoken, emit, lambda: self._do(Event.CANCEL)
         )
         wanted_ports = WantedPorts(
-            self.machine,
+            machine,
             self._turns,
             self._spoken,
             self._replies,
-            parts.clock,
+            clock,
             self._present_settings,
             emit,
             self._do,
@@ -141,19 +116,13 @@ class VoiceSession:
         )
         self._wanted = WantedReplies(wanted_ports)
         overlap_ports = OverlapPorts(
-            session_id,
-            self.machine,
-            self._listener,
-            self._turns,
-            parts.clock,
-            self._present_settings,
-            self._do,
+            session_id, machine, self._listener, self._turns, clock, self._present_settings, self._do
         )
         self._overlap = Overlap(overlap_ports, barge_in_rules(parts.turn))
         ahead_ports = AheadPorts(
-            self.machine,
+            machine,
             self._endpointer,
-            parts.recognizer,
+            recognizer,
             self._turns,
             self._spoken,
             self._replies,
@@ -161,10 +130,8 @@ class VoiceSession:
             self._present_settings,
         )
         self._ahead = WorkingAhead(ahead_ports)
-        self._push_to_talk = PushToTalk(
-            self.machine, self._listener, self._turns, self._replies, emit, self._do
-        )
-        self._idle_timeout = IdleTimeout(self.machine, self.chat, emit, self._wanted.create)
+        self._push_to_talk = PushToTalk(machine, self._listener, self._turns, self._replies, emit, self._do)
+        self._idle_timeout = IdleTimeout(machine, self.chat, emit, self._wanted.create)
         self._active_ns = parts.clock.now_ns()
         self._group: asyncio.TaskGroup | None = None
 
