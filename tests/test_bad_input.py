@@ -106,6 +106,20 @@ async def test_what_is_no_request_and_no_handshake_gets_the_error_body(
     assert set(error) == {"message", "type", "param", "code"} and says in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        pytest.param("GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx: ", 431, id="request"),
+        pytest.param(f"GET {REALTIME}{SOCKET}x: {'y' * 20_000}\r\n\r\n", 400, id="handshake"),
+    ],
+)
+async def test_who_is_refused_in_mid_sending_still_sees_the_answer(
+    server: LiveServer, head: str, status: int
+) -> None:
+    answer = await exchanged(server, head.encode() + b"a" * 4_000_000)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
 async def test_garbage_behind_a_good_request_is_answered_behind_its_answer(server: LiveServer) -> None:
     good = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = (await exchanged(server, good + b"nonsense\r\n\r\n")).decode()
@@ -122,7 +136,7 @@ async def exchanged(server: LiveServer, raw: bytes) -> bytes:
         async with asyncio.timeout(10):
             return await reader.read()
     finally:
-        writer.close()
+        writer.transport.abort()  # what was not sent is not wanted any more
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------
