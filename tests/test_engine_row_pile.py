@@ -32,7 +32,7 @@ class Rig:
         self.source = self.writing.allocate(4 * ROW)
         self.writer = DeviceWriter(self.pool, self.writing)
         self.reader = DeviceReader(self.pool, self.reading)
-        self.pile = RowPile(self.reader, lambda: self.time_s)
+        self.pile = RowPile(self.reader, now_s=lambda: self.time_s)
 
     def send(self, tag: int, *numbers: int) -> None:
         """A step's rows, each of a reply of its own, of which it is the row with this number."""

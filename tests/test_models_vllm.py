@@ -22,9 +22,10 @@ from voice_agent.bench.plugin_metadata import with_plugin  # noqa: E402
 from voice_agent.bench.thinker_models import prompt  # noqa: E402
 from voice_agent.engine.cuda_ipc import device_pool  # noqa: E402
 from voice_agent.engine.messages import RowsRef, Think  # noqa: E402
+from voice_agent.engine.row_pile import names_in  # noqa: E402
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions  # noqa: E402
 from voice_agent.errors import EngineError  # noqa: E402
-from voice_agent.models.vllm_rows import names_in, pool_shape  # noqa: E402
+from voice_agent.models.vllm_rows import pool_shape  # noqa: E402
 from voice_agent.models.vllm_thinker import VllmThinker, load  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

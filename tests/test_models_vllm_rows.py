@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_agent.engine.messages import RowsRef
+from voice_agent.engine.row_pile import names_in
 from voice_agent.engine.shared_memory import SharedMemoryPool
 from voice_agent.engine.slots import Shape
 from voice_agent.errors import ConfigError
@@ -18,7 +19,6 @@ from voice_agent.models.vllm_rows import (
     Picked,
     ReplyRows,
     StepPicker,
-    names_in,
     pool_shape,
 )
 

@@ -12,6 +12,8 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
+from voice_agent.engine.cuda_ipc import DeviceReader
+from voice_agent.engine.row_pile import LATE_S, RowPile
 from voice_agent.engine.shared_memory import SharedMemoryPool
 
 HOST_WAYS = ("host", "nobody")
@@ -22,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     """Read until told to stop."""
     address, via = arguments
     pool = SharedMemoryPool.attach(address)
-    take = _from_host(pool, reads=via == "host") if via in HOST_WAYS else _from_device(pool, via == "device")
+    late_s = LATE_S if via == "device" else 0.0
+    take = _from_host(pool, reads=via == "host") if via in HOST_WAYS else _from_device(pool, late_s)
     blocks = rows = readings = 0
     while True:
         if found := take():
@@ -32,18 +35,14 @@ def main(arguments: Sequence[str]) -> int:
             return 0
 
 
-def _from_device(pool: SharedMemoryPool, several: bool) -> Callable[[], tuple[int, int] | None]:
+def _from_device(pool: SharedMemoryPool, late_s: float) -> Callable[[], tuple[int, int] | None]:
     from voice_agent.engine.cuda_driver import LibCuda
-    from voice_agent.engine.cuda_ipc import DeviceReader
-    from voice_agent.engine.row_pile import RowPile
 
     cuda = LibCuda(0)
-    reader, memory, stream = DeviceReader(pool, cuda), cuda.allocate(pool.shape.slot_bytes), 0
-    pile = RowPile(reader)
+    pile, memory, stream = RowPile(DeviceReader(pool, cuda), late_s), cuda.allocate(pool.shape.slot_bytes), 0
 
     def take() -> tuple[int, int] | None:
-        one = None if several else reader.take(_LOOK_EVERY_S)
-        blocks = pile.take(_LOOK_EVERY_S) if several else [one] if one else []
+        blocks = pile.take(_LOOK_EVERY_S)
         for block in blocks:
             block.copy_to(memory, stream)
             block.release(stream)

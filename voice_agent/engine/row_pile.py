@@ -10,19 +10,27 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voice_agent.engine.cuda_ipc import DeviceBlock, DeviceReader
 
 LATE_S = 0.02  # most that a row waits for those behind it
 MOST_BLOCKS = 8
-_NAME = np.dtype([("key", np.int64), ("number", np.int64)])  # see models.vllm_rows
+
+
+def names_in(notes: memoryview) -> NDArray[np.int64]:
+    """Key and number of each row of a block, int64 [n, 2], as models.vllm_rows writes them; lives as the notes do."""
+    return np.frombuffer(notes, np.int64).reshape(-1, 2)
 
 
 class RowPile:
-    """Takes from a reader; never holds more than half of the pool's slots."""
+    """Takes from a reader; never holds more than half of the pool's slots. With no `late_s` it reads step by step."""
 
-    def __init__(self, reader: DeviceReader, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, reader: DeviceReader, late_s: float = LATE_S, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._reader = reader
+        self._late_s = late_s
         self._now_s = now_s
         self._most = min(MOST_BLOCKS, reader.shape.slots // 2)
         self._blocks: list[DeviceBlock] = []
@@ -45,8 +53,8 @@ class RowPile:
         while self._blocks and not self._blocks[0].is_there:  # its writer died, and this is a successor's
             self._blocks.pop(0).forget()
         if not self._blocks:
-            self._due_s = self._now_s() + LATE_S
+            self._due_s = self._now_s() + self._late_s
         self._blocks.append(block)
-        first_row = 0 in np.frombuffer(block.notes, _NAME)["number"]
+        first_row = 0 in names_in(block.notes)[:, 1]
         if first_row or len(self._blocks) == self._most:
             self._due_s = self._now_s()

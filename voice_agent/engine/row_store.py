@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_agent.engine.messages import RowsRef
+from voice_agent.engine.row_pile import RowPile, names_in
 from voice_agent.engine.shared_memory import SharedMemoryPool
 from voice_agent.errors import EngineError
 
@@ -87,10 +88,6 @@ class RowStore:
             self._changed.notify_all()
 
 
-def _named(notes: memoryview) -> NDArray[np.int64]:
-    return np.frombuffer(bytes(notes), np.int64).reshape(-1, 2)
-
-
 def _from_host(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
     reader = pool.reader()
 
@@ -99,7 +96,7 @@ def _from_host(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
         if lease is None:
             return []
         rows = np.frombuffer(bytes(lease.buffer), np.uint8).reshape(lease.ref.rows, -1)
-        block = _named(lease.notes), rows
+        block = names_in(lease.notes).copy(), rows
         lease.release()
         return [block]
 
@@ -109,7 +106,6 @@ def _from_host(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
 def _from_device(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
     from voice_agent.engine.cuda_driver import LibCuda
     from voice_agent.engine.cuda_ipc import DeviceReader
-    from voice_agent.engine.row_pile import RowPile
 
     cuda = LibCuda(0)
     pile, done, stream = RowPile(DeviceReader(pool, cuda)), cuda.new_event(interprocess=False), 0
@@ -118,7 +114,8 @@ def _from_device(pool: SharedMemoryPool) -> Callable[[], list[_Block]]:
         cuda.enter()  # the device is a thread's own
         blocks = pile.take(LOOK_EVERY_S)
         found = [
-            (_named(each.notes), np.empty((each.ref.rows, pool.shape.row_bytes), np.uint8)) for each in blocks
+            (names_in(each.notes).copy(), np.empty((each.ref.rows, pool.shape.row_bytes), np.uint8))
+            for each in blocks
         ]
         for block, (_, rows) in zip(blocks, found, strict=True):
             block.copy_to(rows.ctypes.data, stream)

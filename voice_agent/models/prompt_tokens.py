@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 SHORT_CHARS = 4_000  # a millisecond
 AT_ONCE = 4  # requests that go on in one turn of the loop: a millisecond of vLLM's own work
+WARM_UP_TEXTS = 16
 
 
 class Watch(Protocol):
@@ -53,7 +54,7 @@ class PromptTokens:
 
     async def warm_up(self) -> None:
         """Start the threads that a first wave would wait for."""
-        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(16)))
+        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(WARM_UP_TEXTS)))
 
     def _end_turn(self) -> None:
         waiting, self._waiting = self._waiting, []

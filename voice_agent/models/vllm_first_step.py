@@ -56,9 +56,8 @@ class FirstStep:
         self._scheduling = scheduling
         self._busy = busy
         self._now_s = now_s
-        self._full_step_s: float | None = (
-            None  # the shortest that was seen: whatever comes between makes it longer
-        )
+        # the shortest that was seen: whatever comes between makes it longer
+        self._full_step_s: float | None = None
         self._begun: tuple[float, int] | None = None  # when a first step began, and with how many tokens
         self._given_tokens = self._given_prompts = 0
         self._latest: asyncio.TimerHandle | None = None  # while it is held
@@ -77,6 +76,8 @@ class FirstStep:
 
         `left`: those that come behind them, None while that is not known.
         """
+        if not self._latest:
+            return
         self._given_tokens += sum(lengths)
         self._given_prompts += len(lengths)
         enough = step_tokens = self._scheduling.step_tokens

@@ -164,8 +164,3 @@ class StepPicker:
                     names += (key, token - position)
             at += count
         return Picked(indices, np.array(names, np.int64).reshape(-1, 2))
-
-
-def names_in(notes: memoryview) -> NDArray[np.int64]:
-    """Reader's side: key and number of each row of a block, int64 [n, 2]."""
-    return np.frombuffer(notes, np.int64).reshape(-1, 2)
