@@ -4,7 +4,7 @@ A *turn* is the user's, a *reply* the agent's. `api/realtime.py` maps these to a
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from voice_agent.audio import PcmChunk
 
@@ -223,6 +223,20 @@ class SessionError:
     param: str | None = None
     client_event_id: str | None = None
     item_id: str | None = None  # of the item that was refused
+
+
+class Asked(Protocol):
+    """A command whose client may have given it an id."""
+
+    @property
+    def client_event_id(self) -> str | None:
+        """The id, which an error names."""
+        ...
+
+
+def complaint(code: str, message: str, command: Asked, param: str | None = None) -> SessionError:
+    """What is wrong with a client's command."""
+    return SessionError(code, message, param, command.client_event_id)
 
 
 SessionEvent = (

@@ -13,10 +13,10 @@ from voice_agent.events import (
     AddToolCall,
     AddToolResult,
     DeleteItem,
-    SessionError,
     SessionEvent,
     TextAdded,
     TruncateReply,
+    complaint,
 )
 from voice_agent.items import add_item, delete_item
 from voice_agent.replies import Replies
@@ -62,7 +62,7 @@ class HistoryEdits:
         """Keep the item's place; what is said in it is written there once it is recognized."""
         self._replies.throw_away_ahead()
         if refusal := self._spoken.refusal(command):
-            error = SessionError("rate_limit_exceeded", refusal, "item.content", command.client_event_id)
+            error = complaint("rate_limit_exceeded", refusal, command, "item.content")
             self._emit(replace(error, item_id=command.item_id))
             return
         added = add_item(self._chat, command)
@@ -75,7 +75,7 @@ class HistoryEdits:
         run = self._replies.current
         if run and not run.done and run.reply_id == command.item_id:
             message = "The item is still being made; cancel its response first."
-            self._complain("invalid_value", message, command, "item_id")
+            self._emit(complaint("invalid_value", message, command, "item_id"))
         else:
             self._emit(delete_item(self._chat, command))
 
@@ -84,10 +84,10 @@ class HistoryEdits:
         run = self._replies.recent(command.reply_id)
         if run is None:
             message = "The item is too old to be truncated, or has no sound."
-            self._complain("item_truncate_invalid_item_id", message, command, "item_id")
+            self._emit(complaint("item_truncate_invalid_item_id", message, command, "item_id"))
         elif command.audio_end_ms > run.sound_ms + LOOSE_MS:
             message = f"Audio content of {run.sound_ms}ms is already shorter than {command.audio_end_ms}ms"
-            self._complain("invalid_value", message, command, "audio_end_ms")
+            self._emit(complaint("invalid_value", message, command, "audio_end_ms"))
         else:
             self._replies.throw_away_ahead()
             if run is self._replies.current:
@@ -95,6 +95,3 @@ class HistoryEdits:
             truncated = run.truncate(command.audio_end_ms)
             self._chat.truncate(run.reply_id, truncated.heard_text)
             self._emit(truncated)
-
-    def _complain(self, code: str, message: str, command: DeleteItem | TruncateReply, param: str) -> None:
-        self._emit(SessionError(code, message, param, command.client_event_id))

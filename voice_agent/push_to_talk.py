@@ -5,7 +5,7 @@ Knows the floor only by what it tells it; what the turn meant is found out as fo
 
 from collections.abc import Callable
 
-from voice_agent.events import CommitInput, InputCleared, SessionError, SessionEvent
+from voice_agent.events import CommitInput, InputCleared, SessionEvent, complaint
 from voice_agent.listening import Listener
 from voice_agent.replies import Replies
 from voice_agent.turn.endpoint import Edge, TurnEnd
@@ -44,13 +44,15 @@ class PushToTalk:
     def commit(self, command: CommitInput) -> None:
         """The turn is what was heard since the last one; a reply that is under way is stopped for it."""
         if self._listener.turn_ms < SHORTEST_COMMIT_MS:
-            self._complain(
-                "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
+            self._emit(
+                complaint(
+                    "input_audio_buffer_commit_empty", "there is less than 100 ms of audio to commit", command
+                )
             )
             return
         if self._listener.turn_ms > KEPT_SOUND_MS:
             message = f"only the last {KEPT_SOUND_MS // 1000} s of the audio were kept"
-            self._complain("input_audio_buffer_overflow", message, command)
+            self._emit(complaint("input_audio_buffer_overflow", message, command))
         if self._replies.current and self._machine.can(Event.CANCEL):
             self._tell(Event.CANCEL, None)
         if self._machine.user is User.SILENT:
@@ -59,6 +61,3 @@ class PushToTalk:
         self._listener.endpointer.reset()
         self._tell(Event.TURN_END, TurnEnd(self._listener.end_sample, COMMIT))
         self._listener.begin_turn()
-
-    def _complain(self, code: str, message: str, command: CommitInput) -> None:
-        self._emit(SessionError(code, message, None, command.client_event_id))

@@ -28,6 +28,7 @@ from voice_agent.events import (
     SessionError,
     SessionEvent,
     UpdateSettings,
+    complaint,
 )
 from voice_agent.media.remote_player import RemotePlayer
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES, AppendedSound
@@ -119,9 +120,7 @@ class SocketCall:
         if isinstance(command, AppendSound):
             if not self._media.sound.append(command.payload, command.encoding):
                 message = f"More than {MAX_WAITING_BYTES} bytes of sound wait to be heard; this was refused."
-                self._media.queue.put(
-                    SessionError("input_audio_buffer_overflow", message, "audio", command.client_event_id)
-                )
+                self._media.queue.put(complaint("input_audio_buffer_overflow", message, command, "audio"))
             return
         if isinstance(command, CommitInput | ClearInput | UpdateSettings):
             await self._media.sound.settled()

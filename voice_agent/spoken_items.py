@@ -20,11 +20,11 @@ from voice_agent.events import (
     AddSpoken,
     AddText,
     CreateReply,
-    SessionError,
     SessionEvent,
     Sound,
     SoundFailed,
     SoundTranscribed,
+    complaint,
 )
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES, sound_at_model_rate
 from voice_agent.speech.chat import Chat
@@ -133,9 +133,7 @@ class SpokenItems:
                 if isinstance(told, SoundFailed):
                     self._asked = [one for one in self._asked if one is not command]
                     message = f"A sound in the input cannot be recognized: {told.message}"
-                    self._ports.emit(
-                        SessionError(told.code, message, "response.input", command.client_event_id)
-                    )
+                    self._ports.emit(complaint(told.code, message, command, "response.input"))
                     return
                 words[sound.part] = told.text
                 seconds += told.audio_seconds

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from voice_agent.clock import Clock
-from voice_agent.events import CancelReply, CreateReply, SessionError, SessionEvent, SessionSettings
+from voice_agent.events import CancelReply, CreateReply, SessionEvent, SessionSettings, complaint
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
 from voice_agent.spoken_items import SpokenItems, spoken_in
@@ -82,7 +82,7 @@ class WantedReplies:
         if not spoken:
             self.create(command)
         elif refusal := self._ports.spoken.refusal(*spoken):
-            self._complain("rate_limit_exceeded", refusal, command, "response.input")
+            self._ports.emit(complaint("rate_limit_exceeded", refusal, command, "response.input"))
         else:
             self._ports.spoken.hear_context(command, self.create)
 
@@ -98,7 +98,9 @@ class WantedReplies:
         if ports.turns.unheard or ports.spoken.waiting:
             if self._waiting:
                 code = "conversation_already_has_active_response"
-                self._complain(code, "A reply to the words just committed was asked for already.", command)
+                self._ports.emit(
+                    complaint(code, "A reply to the words just committed was asked for already.", command)
+                )
             self._waiting = self._waiting or command  # it means the words that were just committed
             return
         self._open_question = None
@@ -133,8 +135,10 @@ class WantedReplies:
             return
         run = replies.current
         if not run or (command.reply_id is not None and run.reply_id != command.reply_id):
-            self._complain(
-                "response_cancel_not_active", "Cancellation failed: no active response found", command
+            self._ports.emit(
+                complaint(
+                    "response_cancel_not_active", "Cancellation failed: no active response found", command
+                )
             )
             return
         self._ports.tell(Event.CANCEL)
@@ -151,9 +155,4 @@ class WantedReplies:
     def _create_aside(self, command: CreateReply) -> None:
         if not self._ports.replies.create_aside(self._ports.settings(), command):
             message = "Too many replies outside the conversation at once; wait for one to be done."
-            self._complain("rate_limit_exceeded", message, command)
-
-    def _complain(
-        self, code: str, message: str, command: CreateReply | CancelReply, param: str | None = None
-    ) -> None:
-        self._ports.emit(SessionError(code, message, param, command.client_event_id))
+            self._ports.emit(complaint("rate_limit_exceeded", message, command))
