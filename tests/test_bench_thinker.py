@@ -1,11 +1,19 @@
 """The Thinker's bench: what its command line refuses, and whether an end was named. The rest needs vLLM."""
 
+import itertools
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
 import pytest
 
 from voice_agent.bench.thinker import parsed
 from voice_agent.bench.thinker_crash import ENDS, Session, summed_up
-from voice_agent.bench.thinker_waves import Wave, over
+from voice_agent.bench.thinker_waves import Bench, Wave, over
 from voice_agent.bench.thinker_waves import summed_up as summed_up_waves
+from voice_agent.engine.messages import Finished, Result, TextDelta, Think
+from voice_agent.engine.supervisor import EngineProcess
 
 
 @pytest.mark.parametrize(
@@ -75,3 +83,34 @@ def test_what_is_over_bare_counts_all_sessions_and_says_how_sure_it_is() -> None
     assert found["p95_ms"].startswith("+3.00 (")
     assert found["mean_ms"] == "+2.50 (+2.50 to +2.50)"
     assert found["tokens_percent"] == "-20.00 (-20.00 to -20.00)"
+
+
+class Engine:
+    """Answers every question at once, and remembers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._epochs = itertools.count(1)
+
+    def next_epoch(self) -> int:
+        return next(self._epochs)
+
+    @asynccontextmanager
+    async def submit(self, request: Think) -> AsyncGenerator[AsyncIterator[Result]]:
+        self.asked += [message["content"] for message in request.messages]
+        yield self._results(request)
+
+    async def _results(self, request: Think) -> AsyncIterator[Result]:
+        count = len(request.messages)
+        wave = {"asked_ms": [0.0] * count, "first_ms": [1.0] * count, "tokens": count, "seconds": 1.0}
+        text = json.dumps(wave) if request.request_id.startswith("bare") else "Yes."
+        yield TextDelta(request.request_id, request.epoch, text)
+        yield Finished(request.request_id, request.epoch, usage={"completion_tokens": 1})
+
+
+async def test_no_question_is_asked_twice_at_whatever_levels() -> None:
+    engine = Engine()
+    bench = Bench(cast(EngineProcess, engine), parsed(["--least-answers", "8", "--texts"]), "", waves=2)
+    for sessions in (4, 1, 3):
+        await bench.level(sessions)
+    assert len(engine.asked) == len(set(engine.asked)) > 60

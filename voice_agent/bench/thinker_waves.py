@@ -103,9 +103,9 @@ class Bench:
         return max(self._waves_at_least, min(self._arguments.least_answers // sessions, 40))
 
     def _prompts(self, sessions: int) -> list[dict[str, Any]]:
-        self._seed += sessions
+        first, self._seed = self._seed, self._seed + sessions
         length = self._arguments.prompt_tokens - TEMPLATE_TOKENS
-        return [{"role": "user", "content": prompt(length, self._seed + n)} for n in range(sessions)]
+        return [{"role": "user", "content": prompt(length, first + n)} for n in range(sessions)]
 
     def _think(self, request_id: str, messages: list[dict[str, Any]], hidden: str = "") -> Think:
         tokens = self._arguments.answer_tokens
