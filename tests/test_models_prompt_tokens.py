@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,16 +36,20 @@ class Watched:
 
 
 class Told:
-    """Writes down what is told of a wave."""
+    """Writes down what is told of a wave; `first` are wanted at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.expected: list[list[int]] = []
         self.events: list[object] = []
 
-    def expect(self) -> None:
+    def expect(self, lengths: Sequence[int]) -> int:
+        self.expected.append(list(lengths))
         self.events.append("expect")
+        return self.first
 
-    def given(self, lengths: Sequence[int], left: Sequence[int] | None) -> None:
-        self.events.append((list(lengths), left))
+    def given(self, lengths: Sequence[int], left: Sequence[int]) -> None:
+        self.events.append((list(lengths), len(left)))
 
     def begin(self) -> None:
         self.events.append("begin")
@@ -67,35 +71,103 @@ def texts(count: int) -> list[str]:
     return [prompt(20, seed) for seed in range(count)]
 
 
+def tokens_of(tokens: PromptTokens, text: str) -> Coroutine[Any, Any, list[int]]:
+    return tokens.of(len(text), lambda: text)
+
+
+def all_of(tokens: PromptTokens, asked: list[str]) -> asyncio.Future[list[list[int]]]:
+    return asyncio.gather(*(tokens_of(tokens, text) for text in asked))
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_a_wave_is_encoded_together_beside_the_loop_and_exactly(watched: Watched) -> None:
     asked, tokens = texts(20), PromptTokens(watched, Told())
-    found = await asyncio.gather(*(tokens.of(text) for text in asked))
+    found = await all_of(tokens, asked)
     assert found == [watched.tokenizer.encode(text, add_special_tokens=False).ids for text in asked]
     assert watched.alone == []
     assert watched.batches == [asked]
     assert threading.get_ident() not in watched.threads
 
 
+async def test_those_that_are_wanted_at_once_wait_for_no_thread(watched: Watched) -> None:
+    watched.go.clear()
+    asked, told = texts(20), Told(first=6)
+    tokens = PromptTokens(watched, told)
+    tasks = [asyncio.create_task(tokens_of(tokens, text)) for text in asked]
+    watched.go.set()  # which the thread waits for, and would the loop
+    await turns(3)
+    assert [task.done() for task in tasks[:6]] == [True] * 6
+    found = await asyncio.gather(*tasks)
+    assert found == [watched.tokenizer.encode(text, add_special_tokens=False).ids for text in asked]
+    assert watched.batches == [asked[:6], asked[6:]]
+    assert told.events[:2] == ["expect", ([len(each) for each in found[:6]], 14)]
+
+
+async def test_long_ones_that_are_wanted_at_once_go_to_the_thread_all_the_same(watched: Watched) -> None:
+    asked = ["a " * SHORT_CHARS, *texts(3)]
+    tokens = PromptTokens(watched, Told(first=2))
+    await all_of(tokens, asked)
+    assert watched.batches == [asked]
+    assert threading.get_ident() not in watched.threads
+
+
+async def test_lengths_are_guessed_from_those_before(watched: Watched) -> None:
+    told = Told()
+    tokens = PromptTokens(watched, told)
+    found = await all_of(tokens, texts(8))
+    told.expected.clear()
+    await all_of(tokens, texts(8))
+    (guessed,) = told.expected
+    assert guessed == pytest.approx([len(each) for each in found], abs=2)
+
+
+async def test_the_others_are_rendered_a_few_in_a_turn(watched: Watched) -> None:
+    rendered, seen = list[int](), list[int]()
+    tokens = PromptTokens(watched, Told(first=2))
+
+    def ask(number: int) -> Coroutine[Any, Any, list[int]]:
+        return tokens.of(6, lambda: rendered.append(number) or f"Hello {number}")
+
+    tasks = [asyncio.create_task(ask(number)) for number in range(2 + 3 * AT_ONCE)]
+    while not all(task.done() for task in tasks):
+        seen.append(len(rendered))
+        await asyncio.sleep(0)
+    assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= AT_ONCE
+    assert rendered == list(range(2 + 3 * AT_ONCE))
+
+
 async def test_one_after_the_other_needs_no_thread(watched: Watched) -> None:
     tokens = PromptTokens(watched, Told())
     for text in texts(3):
-        await tokens.of(text)
+        await tokens_of(tokens, text)
         await asyncio.sleep(0)
     assert len(watched.alone) == 3
     assert watched.batches == []
 
 
 async def test_a_long_one_does_not_hold_up_the_loop(watched: Watched) -> None:
+    threads = list[int]()
+    encode = watched.encode
+    watched.encode = lambda text, **how: threads.append(threading.get_ident()) or encode(text, **how)
     long = "a " * SHORT_CHARS
-    await PromptTokens(watched, Told()).of(long)
-    assert watched.batches == [[long]]
+    await tokens_of(PromptTokens(watched, Told()), long)
+    assert watched.alone == [long]
+    assert threads != [threading.get_ident()]
+
+
+async def test_an_empty_one_has_no_tokens(watched: Watched) -> None:
+    assert await tokens_of(PromptTokens(watched, Told()), "") == []
 
 
 async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
     tokens, done = PromptTokens(watched, Told()), list[int]()
 
     async def one(number: int, text: str) -> None:
-        await tokens.of(text)
+        await tokens_of(tokens, text)
         done.append(number)
 
     tasks = [asyncio.create_task(one(number, text)) for number, text in enumerate(texts(3 * AT_ONCE))]
@@ -109,32 +181,30 @@ async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
 
 async def test_a_wave_is_told_of_from_its_begin_to_its_last_tokens(watched: Watched) -> None:
     told, asked = Told(), texts(AT_ONCE + 2)
-    tokens = PromptTokens(watched, told)
-    found = await asyncio.gather(*(tokens.of(text) for text in asked))
+    found = await all_of(PromptTokens(watched, told), asked)
     lengths = [len(each) for each in found]
-    first, last = lengths[:AT_ONCE], lengths[AT_ONCE:]
-    assert told.events == ["expect", (first, last), (last, []), "begin"]
+    assert told.events == ["expect", (lengths[:AT_ONCE], 2), (lengths[AT_ONCE:], 0), "begin"]
 
 
-async def test_nothing_is_told_of_one_alone(watched: Watched) -> None:
+async def test_one_alone_is_expected_by_nobody(watched: Watched) -> None:
     told = Told()
-    await PromptTokens(watched, told).of("Hello.")
-    assert told.events == []
+    found = await tokens_of(PromptTokens(watched, told), "Hello.")
+    assert told.events == [([len(found)], 0), "begin"]
 
 
 async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watched) -> None:
     told = Told()
     watched.go.clear()
     tokens = PromptTokens(watched, told)
-    earlier = [asyncio.create_task(tokens.of(text)) for text in texts(2)]
-    await asyncio.sleep(0.01)
-    later = [asyncio.create_task(tokens.of(text)) for text in texts(3)]
-    await asyncio.sleep(0.01)
+    earlier = asyncio.ensure_future(all_of(tokens, texts(2)))
+    await turns(2)
+    later = asyncio.ensure_future(all_of(tokens, texts(3)))
+    await turns(2)
     watched.go.set()
-    await asyncio.gather(*earlier, *later)
+    await asyncio.gather(earlier, later)
     assert told.events[:2] == ["expect", "expect"]
-    first_given = cast(tuple[list[int], list[int] | None], told.events[2])
-    assert first_given[1] is None  # whichever came back first, who comes behind is not known yet
+    lengths, left = cast(tuple[list[int], int], told.events[2])
+    assert len(lengths) + left == 5  # whichever came back first, the others are known of
     assert told.events.count("begin") == 1
     assert told.events[-1] == "begin"
 
@@ -142,7 +212,7 @@ async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watch
 async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
     watched.go.clear()
     tokens = PromptTokens(watched, Told())
-    tasks = [asyncio.create_task(tokens.of(text)) for text in texts(4)]
+    tasks = [asyncio.create_task(tokens_of(tokens, text)) for text in texts(4)]
     await asyncio.sleep(0.01)
     tasks[2].cancel()
     watched.go.set()
@@ -151,11 +221,30 @@ async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
     assert all(isinstance(found[number], list) for number in (0, 1, 3))
 
 
-async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(watched: Watched) -> None:
-    told, tokens_of_nothing = Told(), object()
+@pytest.mark.parametrize("first", [0, 2, 4])
+async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(
+    watched: Watched, first: int
+) -> None:
+    told = Told(first)
     tokens = PromptTokens(watched, told)
-    watched.tokenizer = cast(Any, tokens_of_nothing)
+    watched.tokenizer = cast(Any, object())
     for count in (3, 1):
-        failed = await asyncio.gather(*(tokens.of(text) for text in texts(count)), return_exceptions=True)
+        failed = await asyncio.gather(
+            *(tokens_of(tokens, text) for text in texts(count)), return_exceptions=True
+        )
         assert all(isinstance(each, AttributeError) for each in failed)
-    assert told.events == ["expect", ([], []), "begin"]
+    assert told.events[-1] == "begin"
+
+
+@pytest.mark.parametrize("first", [0, 2, 4])
+async def test_what_a_template_has_against_one_reaches_no_other(watched: Watched, first: int) -> None:
+    tokens = PromptTokens(watched, Told(first))
+
+    def refuse() -> str:
+        raise ValueError("no such role")
+
+    asked = [tokens.of(6, refuse) if number == 1 else tokens_of(tokens, "Hello.") for number in range(4)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(each, ValueError) for each in found] == [False, True, False, False]
+    with pytest.raises(ValueError, match="no such role"):
+        await tokens.of(6, refuse)

@@ -26,6 +26,15 @@ class FrameTooLarge(ValueError):
     """A frame of ours over MAX_FRAME_BYTES; it was not sent and the connection lives on."""
 
 
+def fits(frame: bytes) -> bytes:
+    """The frame itself; raises FrameTooLarge."""
+    if len(frame) > MAX_FRAME_BYTES:
+        raise FrameTooLarge(
+            f"{len(frame) / 1e6:.1f} MB, of which {MAX_FRAME_BYTES / 1e6:.1f} MB can be handed on"
+        )
+    return frame
+
+
 class Connection:
     """Frames both ways. `receive` belongs to one task; `send` to the event loop's thread."""
 
@@ -55,10 +64,7 @@ class Connection:
         Raises FrameTooLarge, ConnectionEnded when the other side is gone, ConnectionFull when it left 32 MB unread.
         """
         for frame in frames:
-            if len(frame) > MAX_FRAME_BYTES:
-                raise FrameTooLarge(
-                    f"{len(frame) / 1e6:.1f} MB, of which {MAX_FRAME_BYTES / 1e6:.1f} MB can be handed on"
-                )
+            fits(frame)
         if self._writer.is_closing():
             raise ConnectionEnded("the other side is gone")
         if self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:

@@ -4,12 +4,13 @@ One for each process that got ready, from then until it is ended. It routes resu
 nothing but a process that does not read, and restarts nothing: it says why, and the supervisor acts.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
 
 from voice_agent.clock import NS_PER_S, Clock
-from voice_agent.engine.connection import ConnectionEnded, ConnectionFull, FrameTooLarge
+from voice_agent.engine.connection import ConnectionEnded, ConnectionFull, FrameTooLarge, fits
 from voice_agent.engine.messages import (
     Loading,
     Ping,
@@ -35,23 +36,33 @@ class Serving:
         self._clock = clock
         self._pongs_missing = 0
         self._gone = False
+        self._frames: list[bytes] = []  # of this turn
         self.held: list[str] = []  # request ids that its last sign of life named
         self.work: dict[str, float] = {}  # totals that it told
 
     def send(self, message: ToEngine) -> None:
-        """Send, or drop it if the process is gone; one that does not read is killed, which `read` then notices.
+        """Send, or drop it if the process is gone; what comes in one turn of the loop goes out in one write.
 
-        Raises EngineError for a request that is too large.
+        So the engine sees all of a wave at once. Raises EngineError for a request that is too large.
         """
         if self._gone:
             return
         try:
-            self.child.connection.send(encode(message))
+            frame = fits(encode(message))
         except FrameTooLarge as error:
             what = (
                 f"the request takes {error}: send fewer or shorter messages, or smaller sounds and pictures"
             )
             raise EngineError(what, code="request_too_large") from error
+        if not self._frames:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._frames.append(frame)
+
+    def _flush(self) -> None:
+        """One that does not read is killed, which `read` then notices."""
+        frames, self._frames = self._frames, []
+        try:
+            self.child.connection.send(*frames)
         except ConnectionFull:
             self.child.kill("did not read what it was sent")
         except ConnectionEnded:

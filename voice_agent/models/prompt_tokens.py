@@ -1,30 +1,33 @@
-"""Texts to tokens for many requests at once, without holding up the event loop that the answers come through.
+"""Conversations to tokens for many requests at once, without holding up the event loop that the answers come through.
 
-A text that is alone in its turn of the loop is encoded there and then, unless it is long: a request alone pays for no
-thread. All of a turn with several go to a thread together, where the tokenizer takes every core it finds and lets go of
-the interpreter, and come back a few at a time, so that a wave of starts leaves the loop room for the first answers.
-Event loop only.
+One that is alone in its turn of the loop is rendered and encoded there and then, unless it is long: a request alone
+pays for no thread. Of several, those that an idle model begins with come first, there and then as well, since nobody
+else waits for anything. The others are rendered a few at a time and go to a thread together, where the tokenizer takes
+every core it finds and lets go of the interpreter, and come back a few at a time, so that a wave of starts leaves the
+loop room for the first answers. Event loop only.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-SHORT_CHARS = 4_000  # a millisecond
+SHORT_CHARS = 4_000  # a millisecond for one; several take as long together where there are cores for them
 AT_ONCE = 4  # requests that go on in one turn of the loop: a millisecond of vLLM's own work
 WARM_UP_TEXTS = 16
+USUAL_TOKENS_PER_CHAR = 0.25
 
 
 class Watch(Protocol):
     """Is told of a wave of prompts."""
 
-    def expect(self) -> None:
-        """Several are on their way."""
+    def expect(self, lengths: Sequence[int]) -> int:
+        """Several of about so many tokens are on their way; gives how many, of the first ones, are wanted at once."""
         ...
 
-    def given(self, lengths: Sequence[int], left: Sequence[int] | None) -> None:
-        """Prompts of so many tokens were handed on in this turn; `left` come next, None while that is not known."""
+    def given(self, lengths: Sequence[int], left: Sequence[int]) -> None:
+        """Prompts of so many tokens were handed on in this turn; others of about as many as `left` says come next."""
         ...
 
     def begin(self) -> None:
@@ -32,80 +35,134 @@ class Watch(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """A prompt that somebody waits for; its text once it is rendered, its tokens once it is encoded."""
+
+    chars: int
+    render: Callable[[], str]
+    future: asyncio.Future[list[int]]
+    text: str = ""
+    tokens: list[int] | None = None
+
+    def rendered(self) -> bool:
+        """Render it; False if nobody waits any more, be it for what the template has against it."""
+        if self.future.done():
+            return False
+        try:
+            self.text = self.render()
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
+            self.future.set_exception(error)
+        return not self.future.done()
+
+    def handed_on(self) -> bool:
+        """Give out the tokens; False if there are none or nobody waits any more."""
+        if self.tokens is None or self.future.done():
+            return False
+        self.future.set_result(self.tokens)
+        return True
+
+
 class PromptTokens:
-    """One model's tokenizer (tokenizers.Tokenizer); `of` for each text. `watch` is told of those that come together."""
+    """One model's tokenizer (tokenizers.Tokenizer); `of` for each prompt. `watch` is told of those that come together.
+
+    Whoever was cancelled meanwhile is passed over.
+    """
 
     def __init__(self, tokenizer: Any, watch: Watch) -> None:
         self._tokenizer = tokenizer
         self._watch = watch
-        self._waiting: list[tuple[str, asyncio.Future[list[int]]]] = []  # of this turn
-        self._ready: deque[tuple[asyncio.Future[list[int]], list[int]]] = deque()
+        self._waiting: list[_Asked] = []  # of this turn
+        self._encoding: set[_Asked] = set()  # of which there are no tokens yet
+        self._ready: deque[_Asked] = deque()
         self._batches: set[asyncio.Task[None]] = set()
-        self._encoding = 0  # batches of which there are no tokens yet
+        self._tokens_per_char = USUAL_TOKENS_PER_CHAR  # of those handed on last
 
-    async def of(self, text: str) -> list[int]:
-        """The text's tokens, nothing added. Raises what the tokenizer raises."""
+    async def of(self, chars: int, render: Callable[[], str]) -> list[int]:
+        """The tokens of the text that `render` gives, about `chars` long. Raises what that or the tokenizer raises."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._end_turn)
         future: asyncio.Future[list[int]] = loop.create_future()
-        self._waiting.append((text, future))
+        self._waiting.append(_Asked(chars, render, future))
         return await future
 
     async def warm_up(self) -> None:
         """Start the threads that a first wave would wait for."""
-        await asyncio.gather(*(self.of(f"Hello {number}.") for number in range(WARM_UP_TEXTS)))
+        texts = [f"Hello {number}." for number in range(WARM_UP_TEXTS)]
+        await asyncio.gather(*(self.of(len(text), lambda text=text: text) for text in texts))
 
     def _end_turn(self) -> None:
         waiting, self._waiting = self._waiting, []
-        if len(waiting) == 1 and len(waiting[0][0]) <= SHORT_CHARS:
-            self._encode_here(*waiting[0])
-            return
-        if len(waiting) > 1:
-            self._watch.expect()
-        task = asyncio.get_running_loop().create_task(self._encode(waiting))
-        self._batches.add(task)
-        task.add_done_callback(self._batches.discard)
+        wanted = self._watch.expect(self._about(waiting)) if len(waiting) > 1 else 1
+        first, later = waiting[:wanted], waiting[wanted:]
+        if any(asked.chars > SHORT_CHARS for asked in first):
+            first, later = [], waiting
+        self._encoding.update(later)
+        if first:
+            self._encode_here(first)
+        if later:
+            task = asyncio.get_running_loop().create_task(self._encode_beside(later))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
 
-    def _encode_here(self, text: str, future: asyncio.Future[list[int]]) -> None:
-        if future.done():
-            return
+    def _encode_here(self, first: list[_Asked]) -> None:
+        rendered = [asked for asked in first if asked.rendered()]
         try:
-            future.set_result(self._tokenizer.encode(text, add_special_tokens=False).ids)
+            self._encode(rendered)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
-            future.set_exception(error)
+            _fail(rendered, error)
+        self._hand_on(rendered)
 
-    async def _encode(self, waiting: list[tuple[str, asyncio.Future[list[int]]]]) -> None:
-        self._encoding += 1
+    async def _encode_beside(self, later: list[_Asked]) -> None:
+        rendered: list[_Asked] = []
+        for asked in later:
+            if not len(rendered) % AT_ONCE:
+                await asyncio.sleep(0)  # those that were handed on go first, and an answer may have come
+            rendered += [asked] if asked.rendered() else []
         try:
-            found = await asyncio.to_thread(self._encoded, [text for text, _ in waiting])
+            await asyncio.to_thread(self._encode, rendered)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait raise it
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            found = list[list[int]]()
-        finally:
-            self._encoding -= 1
+            _fail(rendered, error)
+        self._encoding.difference_update(later)
         begun = bool(self._ready)
-        futures = [future for _, future in waiting]
-        self._ready += zip(futures, found, strict=False)  # after an error nothing was found
+        self._ready += rendered
         if not begun:
             self._give_out()
 
-    def _encoded(self, texts: list[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    def _encode(self, rendered: Sequence[_Asked]) -> None:
+        texts = [asked.text for asked in rendered]
+        if len(texts) == 1:
+            found = [self._tokenizer.encode(texts[0], add_special_tokens=False)]
+        else:
+            found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        for asked, encoding in zip(rendered, found, strict=True):
+            asked.tokens = encoding.ids
 
     def _give_out(self) -> None:
-        """The next few, then again in the loop's next turn; whoever was cancelled meanwhile is passed over."""
-        lengths: list[int] = []
-        for _ in range(min(AT_ONCE, len(self._ready))):
-            future, tokens = self._ready.popleft()
-            if not future.done():
-                future.set_result(tokens)
-                lengths.append(len(tokens))
-        more_to_come = self._encoding or self._waiting
-        self._watch.given(lengths, None if more_to_come else [len(tokens) for _, tokens in self._ready])
+        """The next few, then again in the loop's next turn."""
+        self._hand_on([self._ready.popleft() for _ in range(min(AT_ONCE, len(self._ready)))])
         if self._ready:
             asyncio.get_running_loop().call_soon(self._give_out)
-        elif not more_to_come:
+
+    def _hand_on(self, encoded: list[_Asked]) -> None:
+        """Give them their tokens, and say what is still to come."""
+        given = [asked for asked in encoded if asked.handed_on()]
+        lengths = [len(asked.tokens or ()) for asked in given]
+        if chars := sum(asked.chars for asked in given):
+            self._tokens_per_char = sum(lengths) / chars
+        coming = [*self._ready, *self._encoding, *self._waiting]
+        self._watch.given(lengths, self._about(coming))
+        if not coming:
             self._watch.begin()
+
+    def _about(self, some: Sequence[_Asked]) -> list[int]:
+        """Their lengths in tokens, guessed where they are not known yet."""
+        rate = self._tokens_per_char
+        return [int(asked.chars * rate) if asked.tokens is None else len(asked.tokens) for asked in some]
+
+
+def _fail(asked: Sequence[_Asked], error: Exception) -> None:
+    for each in asked:
+        if not each.future.done():
+            each.future.set_exception(error)

@@ -22,7 +22,7 @@ from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import EngineDied, EngineError
 from voice_agent.family_options import VllmOptions, read_options
 from voice_agent.models import vllm_versions
-from voice_agent.models.chat_prompt import ChatPrompt
+from voice_agent.models.chat_prompt import ChatPrompt, text_chars
 from voice_agent.models.prompt_tokens import PromptTokens
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
 from voice_agent.models.vllm_first_step import FirstStep
@@ -103,9 +103,18 @@ class VllmThinker:
         return await self._answer(request, prompt, emit, rows)
 
     async def _prompt(self, request: Think) -> dict[str, Any]:
-        text, media = self.prompt.text(request.messages, offered_tools(request))
-        self.prompt.take(media)
-        tokens = await self._tokens.of(text) if self._tokens else self.prompt.encode(text)
+        media: dict[str, list[Any]] = {}
+
+        def render() -> str:
+            text, found = self.prompt.text(request.messages, offered_tools(request))
+            self.prompt.take(found)
+            media.update(found)
+            return text
+
+        if self._tokens:
+            tokens = await self._tokens.of(text_chars(request.messages), render)
+        else:
+            tokens = self.prompt.encode(render())
         return vllm_versions.prompt(tokens, media)
 
     async def died(self) -> str:
@@ -134,8 +143,12 @@ class VllmThinker:
         try:
             async with aclosing(self.engine.generate(prompt, params, unique_id)) as outputs:
                 async for output in outputs:
-                    self._first_step.answered()
-                    if answer.take(output):
+                    over = answer.take(output)
+                    if answer.outputs == 1:
+                        self._first_step.answered(
+                            answer.usage["prompt_tokens"], answer.usage["cached_tokens"]
+                        )
+                    if over:
                         break
         except self._refusals as error:
             code = "context_length_exceeded" if "length" in str(error) else "invalid_request"
@@ -148,7 +161,7 @@ class VllmThinker:
 
 
 class _Answer:
-    """Puts the outputs of one answer together."""
+    """Puts the `outputs` of one answer together."""
 
     def __init__(
         self,
@@ -159,15 +172,17 @@ class _Answer:
         self._reader = reader
         self._emit = emit
         self._rows = rows
-        self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
+        self.outputs = 0
+        self.usage = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
         self._reason = "aborted"
 
     def take(self, output: Any) -> bool:
         """One of vLLM's outputs, which is what is new since the last; True stops it."""
         part, prompt_tokens = output.outputs[0], len(output.prompt_token_ids or ())
-        self._usage["prompt_tokens"] = prompt_tokens
-        self._usage["completion_tokens"] += len(part.token_ids)
-        self._usage["cached_tokens"] = output.num_cached_tokens or 0
+        self.outputs += 1
+        self.usage["prompt_tokens"] = prompt_tokens
+        self.usage["completion_tokens"] += len(part.token_ids)
+        self.usage["cached_tokens"] = output.num_cached_tokens or 0
         if part.finish_reason is not None:
             self._reason = "length" if part.finish_reason == "length" else "stop"
         text = self._reader.feed(part.text) if self._reader else part.text
@@ -184,4 +199,4 @@ class _Answer:
         if rest and self._reason != "aborted":
             self._emit(rest, None)
         calls = self._reader.calls if self._reader and self._reason != "aborted" else []
-        return ThinkerEnd("tool_calls" if calls else self._reason, self._usage, list(calls))
+        return ThinkerEnd("tool_calls" if calls else self._reason, self.usage, list(calls))
