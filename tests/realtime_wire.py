@@ -5,13 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from voice_agent.api.realtime import RealtimeProtocol, Transport
-from voice_agent.events import (
-    SessionCommand,
-    SessionEvent,
-    SessionSettings,
-    SettingsChanged,
-    UpdateSettings,
-)
+from voice_agent.commands import SessionCommand, UpdateSettings
+from voice_agent.events import SessionEvent, SettingsChanged
+from voice_agent.session_settings import SessionSettings
 
 Json = dict[str, Any]
 SETTINGS = SessionSettings(instructions="Be brief.", voice="joe")

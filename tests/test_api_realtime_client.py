@@ -20,7 +20,7 @@ from voice_agent.api.parse import dotted_names
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.schema import EVENTS, SessionPatch
 from voice_agent.api.wire_beta import FLAT, Beta
-from voice_agent.events import (
+from voice_agent.commands import (
     AddText,
     AddToolResult,
     CancelReply,
@@ -28,11 +28,10 @@ from voice_agent.events import (
     ClearOutput,
     CommitInput,
     CreateReply,
-    SessionError,
-    SessionSettings,
-    TextAdded,
 )
+from voice_agent.events import SessionError, TextAdded
 from voice_agent.media.wire_sound import ReplyEncoder
+from voice_agent.session_settings import SessionSettings
 
 
 def test_simple_events_become_commands() -> None:

@@ -16,13 +16,10 @@ from tests.realtime_wire import (
 )
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.wire_session import Names
+from voice_agent.commands import CreateReply, UpdateSettings
 from voice_agent.engines import heard_language
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import (
-    CreateReply,
-    SettingsChanged,
-    UpdateSettings,
-)
+from voice_agent.events import SettingsChanged
 from voice_agent.voices import Voices
 
 

@@ -10,15 +10,18 @@ from tests.realtime_wire import SETTINGS, TOOL, Json, answers, ask, error_of, ob
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.schema import EVENTS, SessionPatch
 from voice_agent.audio import PcmChunk
-from voice_agent.events import (
+from voice_agent.commands import (
     AddText,
     AddToolCall,
     AppendSound,
     CreateReply,
     DeleteItem,
+    ItemReference,
+    TruncateReply,
+)
+from voice_agent.events import (
     IdleTimedOut,
     ItemDeleted,
-    ItemReference,
     ReplyDone,
     ReplySound,
     ReplyStarted,
@@ -27,7 +30,6 @@ from voice_agent.events import (
     ReplyTruncated,
     SessionEvent,
     TextAdded,
-    TruncateReply,
     TurnCommitted,
 )
 from voice_agent.media.wire_sound import ReplyEncoder

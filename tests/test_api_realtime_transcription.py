@@ -12,14 +12,11 @@ from pydantic import TypeAdapter
 from tests.realtime_wire import SETTINGS, Json, answers, ask, error_of, obey, opened, protocol, told, types
 from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.wire_beta import Beta
+from voice_agent.commands import AddSpoken, AddText, CreateReply, Sound
 from voice_agent.events import (
-    AddSpoken,
-    AddText,
-    CreateReply,
     ReplyDone,
     ReplyStarted,
     SettingsChanged,
-    Sound,
     SoundFailed,
     SoundTranscribed,
     TextAdded,

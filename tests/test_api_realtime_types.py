@@ -14,8 +14,8 @@ from voice_agent.api.realtime import RealtimeProtocol, Transport
 from voice_agent.api.schema import EVENTS
 from voice_agent.api.wire_beta import Beta
 from voice_agent.audio import PcmChunk
+from voice_agent.commands import CreateReply
 from voice_agent.events import (
-    CreateReply,
     IdleTimedOut,
     InputCleared,
     ItemDeleted,

@@ -10,20 +10,19 @@ from voice_agent.api.parse import LONG_CHARS
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.api.wire_beta import Beta
+from voice_agent.commands import ClearInput, SessionCommand
 from voice_agent.events import (
-    ClearInput,
     InputCleared,
     ReplyDone,
     ReplyStarted,
     ReplyText,
-    SessionCommand,
     SessionError,
     SessionEvent,
-    SessionSettings,
     SettingsChanged,
     TurnCommitted,
     TurnTranscribed,
 )
+from voice_agent.session_settings import SessionSettings
 
 
 class QueueChannel:

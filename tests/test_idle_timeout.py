@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from voice_agent.events import CreateReply, IdleTimedOut, SessionSettings, TurnCommitted
+from voice_agent.commands import CreateReply
+from voice_agent.events import IdleTimedOut, TurnCommitted
 from voice_agent.idle_timeout import IdleTimeout
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.chat import Chat
 from voice_agent.turn.machine import Event, TurnMachine
 

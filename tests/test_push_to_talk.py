@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from tests.test_session import Rig
-from voice_agent.events import (
-    ClearInput,
-    CommitInput,
-    InputCleared,
-    SessionError,
-    SessionSettings,
-    TurnCommitted,
-)
+from voice_agent.commands import ClearInput, CommitInput
+from voice_agent.events import InputCleared, SessionError, TurnCommitted
+from voice_agent.session_settings import SessionSettings
 
 BY_HAND = SessionSettings(instructions="", voice="", turn_detection="none")
 

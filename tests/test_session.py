@@ -12,13 +12,9 @@ import pytest
 from tests.fakes import Fail, FakeEngine, FakeOutput, Stall, Use, Voice, Wait
 from voice_agent.audio import MicrophoneFrame, Samples
 from voice_agent.clock import ManualClock
+from voice_agent.commands import AddText, AddToolResult, CancelReply, CommitInput, CreateReply, UpdateSettings
 from voice_agent.config import SessionConfig, TurnConfig
 from voice_agent.events import (
-    AddText,
-    AddToolResult,
-    CancelReply,
-    CommitInput,
-    CreateReply,
     PlayoutCleared,
     PlayoutStarted,
     PlayoutStopped,
@@ -29,17 +25,16 @@ from voice_agent.events import (
     ReplyTruncated,
     SessionError,
     SessionEvent,
-    SessionSettings,
     SpeechStarted,
     SpeechStopped,
     TranscriptionFailed,
     TurnCommitted,
     TurnTranscribed,
-    UpdateSettings,
 )
 from voice_agent.listening import Ears
 from voice_agent.session import VoiceSession
 from voice_agent.session_parts import SessionParts
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough

@@ -5,7 +5,8 @@ from tests.test_session import STORY, Rig
 from voice_agent.clock import ManualClock
 from voice_agent.config import TurnConfig
 from voice_agent.engine.messages import Think, Transcribe
-from voice_agent.events import ReplyDone, SessionSettings, TurnTranscribed
+from voice_agent.events import ReplyDone, TurnTranscribed
+from voice_agent.session_settings import SessionSettings
 
 AHEAD = TurnConfig(read_ahead_ms=900)
 

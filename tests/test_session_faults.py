@@ -13,24 +13,20 @@ from tests.fakes import FakeEngine, Wait
 from tests.test_session import STORY, Judge, Rig
 from voice_agent.audio import PcmChunk
 from voice_agent.clock import ManualClock
+from voice_agent.commands import AddText, CancelReply, CommitInput, CreateReply, UpdateSettings
 from voice_agent.config import TurnConfig
 from voice_agent.events import (
-    AddText,
-    CancelReply,
-    CommitInput,
-    CreateReply,
     ReplyDone,
     ReplyStarted,
     SessionError,
-    SessionSettings,
     SpeechStarted,
     SpeechStopped,
     TurnTranscribed,
-    UpdateSettings,
 )
 from voice_agent.media.paced import PacedOutput
 from voice_agent.metrics import TurnTimeline
 from voice_agent.reply import ReplyPorts, ReplyRun, saying_ask
+from voice_agent.session_settings import SessionSettings
 from voice_agent.turn.machine import Reply
 
 

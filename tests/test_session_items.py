@@ -8,29 +8,31 @@ import pytest
 from tests.fakes import FakeEngine, Wait
 from tests.test_session import STORY, Rig
 from voice_agent.clock import ManualClock
-from voice_agent.config import TurnConfig
-from voice_agent.engine.messages import Think
-from voice_agent.events import (
+from voice_agent.commands import (
     AddText,
     AddToolCall,
     AddToolResult,
     CancelReply,
     CreateReply,
     DeleteItem,
+    ItemReference,
+    TruncateReply,
+    UpdateSettings,
+)
+from voice_agent.config import TurnConfig
+from voice_agent.engine.messages import Think
+from voice_agent.events import (
     IdleTimedOut,
     ItemDeleted,
-    ItemReference,
     ReplyDone,
     ReplyStarted,
     ReplyTruncated,
     SessionError,
-    SessionSettings,
     SpeechStarted,
     TextAdded,
-    TruncateReply,
     TurnCommitted,
-    UpdateSettings,
 )
+from voice_agent.session_settings import SessionSettings
 from voice_agent.turn.rules import endpoint_rules, session_rules
 
 BY_HAND = SessionSettings(instructions="", voice="", turn_detection="none")

@@ -10,27 +10,29 @@ from tests.fakes import Fail, FakeEngine, Wait
 from tests.test_session import Rig
 from tests.test_session_items import BY_HAND, contents, of
 from voice_agent.clock import ManualClock
-from voice_agent.config import SessionConfig
-from voice_agent.engine.messages import Think, Transcribe
-from voice_agent.events import (
+from voice_agent.commands import (
     AddSpoken,
     AddText,
     CancelReply,
     CreateReply,
     DeleteItem,
+    Sound,
+    UpdateSettings,
+)
+from voice_agent.config import SessionConfig
+from voice_agent.engine.messages import Think, Transcribe
+from voice_agent.events import (
     ReplyDone,
     ReplyStarted,
     SessionError,
-    SessionSettings,
-    Sound,
     SoundFailed,
     SoundTranscribed,
     TextAdded,
     TurnCommitted,
     TurnTranscribed,
-    UpdateSettings,
 )
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES
+from voice_agent.session_settings import SessionSettings
 
 SECOND = np.full(24_000, 4000, dtype="<i2").tobytes()
 

@@ -20,7 +20,6 @@ from voice_agent.call import BrowserCall, EventQueue
 from voice_agent.clock import Clock
 from voice_agent.config import Config
 from voice_agent.engines import Engines, cascade_of
-from voice_agent.events import SessionSettings
 from voice_agent.first_requests import rehearse
 from voice_agent.http_surface import create_request_routes, voices_of
 from voice_agent.lateness import KEPT_S, Lateness
@@ -31,6 +30,7 @@ from voice_agent.media.wire_sound import ReplyEncoder
 from voice_agent.places import Places, all_up
 from voice_agent.session import VoiceSession
 from voice_agent.session_parts import SessionParts
+from voice_agent.session_settings import SessionSettings
 from voice_agent.shared_ears import SharedEars
 from voice_agent.socket_call import SocketCall, SocketMedia
 

@@ -14,9 +14,10 @@ from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.switchboard import Line, Switchboard
 from voice_agent.call_life import EXPIRED, CallLife
 from voice_agent.clock import NS_PER_S, Clock
+from voice_agent.commands import SessionCommand
 from voice_agent.config import SessionConfig
 from voice_agent.errors import MediaError
-from voice_agent.events import SessionCommand, SessionError, SessionEvent
+from voice_agent.events import SessionError, SessionEvent
 from voice_agent.media.channel import Channel
 from voice_agent.media.peer import Peer
 from voice_agent.session import VoiceSession

@@ -7,17 +7,8 @@ stop a live reply that was cut.
 from collections.abc import Callable
 from dataclasses import replace
 
-from voice_agent.events import (
-    AddSpoken,
-    AddText,
-    AddToolCall,
-    AddToolResult,
-    DeleteItem,
-    SessionEvent,
-    TextAdded,
-    TruncateReply,
-    complaint,
-)
+from voice_agent.commands import AddSpoken, AddText, AddToolCall, AddToolResult, DeleteItem, TruncateReply
+from voice_agent.events import SessionEvent, TextAdded, complaint
 from voice_agent.items import add_item, delete_item
 from voice_agent.replies import Replies
 from voice_agent.speech.chat import Chat

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from voice_agent.audio import MODEL_RATE_HZ, samples_to_ms
-from voice_agent.events import CreateReply, IdleTimedOut, SessionEvent, SessionSettings, TurnCommitted
+from voice_agent.commands import CreateReply
+from voice_agent.events import IdleTimedOut, SessionEvent, TurnCommitted
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.chat import Chat
 from voice_agent.turn.idle import Silence
 from voice_agent.turn.machine import Reply, TurnMachine, User

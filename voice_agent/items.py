@@ -3,18 +3,16 @@
 Knows no turn and no reply; answers each command with the one event that its transport is to be told.
 """
 
-from voice_agent.events import (
+from voice_agent.commands import (
     AddSpoken,
     AddText,
     AddToolCall,
     AddToolResult,
     DeleteItem,
-    ItemDeleted,
     ItemReference,
     NewItem,
-    SessionError,
-    TextAdded,
 )
+from voice_agent.events import ItemDeleted, SessionError, TextAdded
 from voice_agent.speech.chat import Chat, Item
 from voice_agent.spoken_items import written
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from voice_agent.clock import Clock, ms_between
-from voice_agent.events import SessionSettings
 from voice_agent.listening import Listener
+from voice_agent.session_settings import SessionSettings
 from voice_agent.turn.barge_in import BargeInRules, Evidence, Verdict, decide, should_hold
 from voice_agent.turn.endpoint import Edge, TurnEnd
 from voice_agent.turn.machine import Event, Reply, TurnMachine, User

@@ -5,7 +5,8 @@ Knows the floor only by what it tells it; what the turn meant is found out as fo
 
 from collections.abc import Callable
 
-from voice_agent.events import CommitInput, InputCleared, SessionEvent, complaint
+from voice_agent.commands import CommitInput
+from voice_agent.events import InputCleared, SessionEvent, complaint
 from voice_agent.listening import Listener
 from voice_agent.replies import Replies
 from voice_agent.turn.endpoint import Edge, TurnEnd

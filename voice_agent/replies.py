@@ -9,17 +9,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from voice_agent.events import (
-    CreateReply,
-    PlayoutStarted,
-    ReplyText,
-    ReplyToolCall,
-    SessionEvent,
-    SessionSettings,
-)
+from voice_agent.commands import CreateReply
+from voice_agent.events import PlayoutStarted, ReplyText, ReplyToolCall, SessionEvent
 from voice_agent.items import context_of
 from voice_agent.metrics import TurnTimeline
 from voice_agent.reply import ReplyPorts, ReplyRun, saying_ask, thinking_ask
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.cascade import Ask
 from voice_agent.speech.chat import Chat
 from voice_agent.turn.machine import Event

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from voice_agent.audio import AudioOutput, PcmChunk, ms_to_samples, samples_to_ms
 from voice_agent.clock import NS_PER_MS, Clock
+from voice_agent.commands import CreateReply
 from voice_agent.engine.messages import Speak, Think, ToolCall
 from voice_agent.errors import EngineError, UnsupportedLanguage
 from voice_agent.events import (
-    CreateReply,
     PlayoutCleared,
     PlayoutStarted,
     PlayoutStopped,
@@ -30,9 +30,9 @@ from voice_agent.events import (
     ReplyTruncated,
     SessionError,
     SessionEvent,
-    SessionSettings,
 )
 from voice_agent.metrics import TurnTimeline
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.cascade import Answer, Ask, Cascade
 from voice_agent.speech.languages import language_of
 from voice_agent.turn.heard import HeardText

@@ -19,7 +19,7 @@ from typing import Any
 
 from voice_agent.audio import MicrophoneFrame, dbfs
 from voice_agent.clock import ms_between
-from voice_agent.events import (
+from voice_agent.commands import (
     AppendSound,
     CancelReply,
     ClearInput,
@@ -27,11 +27,9 @@ from voice_agent.events import (
     CommitInput,
     CreateReply,
     SessionCommand,
-    SessionEvent,
-    SessionSettings,
-    SettingsChanged,
     UpdateSettings,
 )
+from voice_agent.events import SessionEvent, SettingsChanged
 from voice_agent.history_edits import HistoryEdits
 from voice_agent.idle_timeout import IdleTimeout
 from voice_agent.inside import Inside
@@ -42,6 +40,7 @@ from voice_agent.push_to_talk import KEPT_SOUND_MS, PushToTalk
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
 from voice_agent.session_parts import SessionParts
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.chat import Chat
 from voice_agent.spoken_items import SpokenItems, SpokenPorts
 from voice_agent.turn.endpoint import Edge, Endpointer, Onset, Pause, Resume, TurnEnd

@@ -17,19 +17,10 @@ from voice_agent.audio import MicrophoneFrame, PcmChunk
 from voice_agent.call import EventQueue, watch
 from voice_agent.call_life import EXPIRED, CallLife
 from voice_agent.clock import Clock
+from voice_agent.commands import AppendSound, ClearInput, CommitInput, SessionCommand, UpdateSettings
 from voice_agent.config import SessionConfig
 from voice_agent.errors import OfferRejected
-from voice_agent.events import (
-    AppendSound,
-    ClearInput,
-    CommitInput,
-    ReplySound,
-    SessionCommand,
-    SessionError,
-    SessionEvent,
-    UpdateSettings,
-    complaint,
-)
+from voice_agent.events import ReplySound, SessionError, SessionEvent, complaint
 from voice_agent.media.remote_player import RemotePlayer
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES, AppendedSound
 from voice_agent.session import VoiceSession

@@ -13,19 +13,11 @@ from typing import Any
 
 from voice_agent.audio import MODEL_RATE_HZ, Samples
 from voice_agent.clock import Clock
+from voice_agent.commands import AddSpoken, AddText, CreateReply, Sound
 from voice_agent.engine.client import EngineClient
 from voice_agent.engine.messages import Transcript
 from voice_agent.errors import EngineError
-from voice_agent.events import (
-    AddSpoken,
-    AddText,
-    CreateReply,
-    SessionEvent,
-    Sound,
-    SoundFailed,
-    SoundTranscribed,
-    complaint,
-)
+from voice_agent.events import SessionEvent, SoundFailed, SoundTranscribed, complaint
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES, sound_at_model_rate
 from voice_agent.speech.chat import Chat
 from voice_agent.turns import in_time, transcribe_all

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from voice_agent.clock import Clock
-from voice_agent.events import CancelReply, CreateReply, SessionEvent, SessionSettings, complaint
+from voice_agent.commands import CancelReply, CreateReply
+from voice_agent.events import SessionEvent, complaint
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
+from voice_agent.session_settings import SessionSettings
 from voice_agent.spoken_items import SpokenItems, spoken_in
 from voice_agent.turn.machine import Event, Reply, TurnMachine, User
 from voice_agent.turns import Turns, UserTurn

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from voice_agent.config import TurnConfig
 from voice_agent.engine.client import EngineClient
-from voice_agent.events import SessionSettings
 from voice_agent.replies import Replies
+from voice_agent.session_settings import SessionSettings
 from voice_agent.spoken_items import SpokenItems
 from voice_agent.turn.endpoint import Endpointer, Pause
 from voice_agent.turn.machine import Reply, TurnMachine

@@ -30,8 +30,7 @@ from voice_agent.api.wire_new_items import Taken, command_for
 from voice_agent.api.wire_reply import ReplyShape, SoundEncoder, WireReply, reply_id
 from voice_agent.api.wire_session import TRANSCRIPTION, Names, WireSession
 from voice_agent.api.wire_turns import WireTurns
-from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import (
+from voice_agent.commands import (
     AppendSound,
     CancelReply,
     ClearInput,
@@ -39,10 +38,17 @@ from voice_agent.events import (
     CommitInput,
     CreateReply,
     DeleteItem,
+    ItemReference,
+    SessionCommand,
+    TruncateReply,
+    UpdateSettings,
+)
+from voice_agent.commands import NewItem as NewItemCommand
+from voice_agent.errors import RemoteProtocolError
+from voice_agent.events import (
     IdleTimedOut,
     InputCleared,
     ItemDeleted,
-    ItemReference,
     PlayoutCleared,
     PlayoutStarted,
     PlayoutStopped,
@@ -52,10 +58,8 @@ from voice_agent.events import (
     ReplyText,
     ReplyToolCall,
     ReplyTruncated,
-    SessionCommand,
     SessionError,
     SessionEvent,
-    SessionSettings,
     SettingsChanged,
     SoundFailed,
     SoundTranscribed,
@@ -63,12 +67,10 @@ from voice_agent.events import (
     SpeechStopped,
     TextAdded,
     TranscriptionFailed,
-    TruncateReply,
     TurnCommitted,
     TurnTranscribed,
-    UpdateSettings,
 )
-from voice_agent.events import NewItem as NewItemCommand
+from voice_agent.session_settings import SessionSettings
 
 MAX_REPLIES = 64  # closed ones are kept for the playout events that come after
 MAX_PENDING_ITEMS = 64  # created, not yet taken in by the session

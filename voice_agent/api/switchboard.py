@@ -13,7 +13,8 @@ from voice_agent.api.parse import LONG_CHARS, Frame, read_frame
 from voice_agent.api.realtime import RealtimeProtocol
 from voice_agent.api.wire_beta import Beta
 from voice_agent.api.wire_items import Json
-from voice_agent.events import SessionCommand, SessionEvent
+from voice_agent.commands import SessionCommand
+from voice_agent.events import SessionEvent
 
 
 class TextChannel(Protocol):

@@ -9,9 +9,9 @@ from typing import NoReturn, cast
 from voice_agent.api.decoded import Decoded, decoded_picture, decoded_sound
 from voice_agent.api.schema import NewItem, Part
 from voice_agent.api.wire_items import Json, call_item, message_item, result_item
+from voice_agent.commands import AddSpoken, AddText, AddToolCall, AddToolResult, Encoding, Sound
+from voice_agent.commands import NewItem as NewItemCommand
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import AddSpoken, AddText, AddToolCall, AddToolResult, Encoding, Sound
-from voice_agent.events import NewItem as NewItemCommand
 
 PARTS = {
     "user": {"input_text": "text", "text": "text", "input_audio": "transcript", "input_image": "image_url"},

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from voice_agent.api.schema import ResponseOptions, SessionPatch
+from voice_agent.commands import Encoding
 from voice_agent.errors import RemoteProtocolError
-from voice_agent.events import Encoding, SessionSettings
+from voice_agent.session_settings import SessionSettings
 
 Json = dict[str, Any]
 # what a name means; takes the parameter to blame if there is no such thing

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from voice_agent.config import TurnConfig
-from voice_agent.events import SessionSettings
+from voice_agent.session_settings import SessionSettings
 from voice_agent.turn.barge_in import BargeInRules
 from voice_agent.turn.endpoint import EndpointRules
 
