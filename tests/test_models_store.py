@@ -13,8 +13,9 @@ import pytest
 
 from voice_agent.errors import WeightsError
 from voice_agent.models import verified
-from voice_agent.models.catalog import MODELS, Licence, Model, ModelFile, Origin, Part, Wheel
+from voice_agent.models.catalog import MODELS
 from voice_agent.models.download import Advance, Note, Progress, SourceFailed
+from voice_agent.models.pinned import Licence, Model, ModelFile, Origin, Part, Wheel
 from voice_agent.models.pull import SPARE_BYTES, Outside
 from voice_agent.models.store import Store
 

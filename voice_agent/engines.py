@@ -28,7 +28,8 @@ from voice_agent.engine.runtime import (
 from voice_agent.engine.supervisor import EngineProcess, Lasting
 from voice_agent.errors import ConfigError, EngineError, RemoteProtocolError
 from voice_agent.hidden_rows import hidden_pool
-from voice_agent.models.catalog import MODELS, Role
+from voice_agent.models.catalog import MODELS
+from voice_agent.models.pinned import Role
 from voice_agent.models.store import Store, check_folder, check_hugging_face
 from voice_agent.places import Ability, Needed
 from voice_agent.placing import place

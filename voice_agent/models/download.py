@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from voice_agent.clock import NS_PER_S, MonotonicClock
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import Origin, Wheel
+from voice_agent.models.pinned import Origin, Wheel
 
 if TYPE_CHECKING:
     import httpx

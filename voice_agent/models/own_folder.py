@@ -6,8 +6,8 @@ Looks at names, sizes and file headers only; whether a runtime can load it is se
 from pathlib import Path
 
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import Role
 from voice_agent.models.gguf_file import MAGIC
+from voice_agent.models.pinned import Role
 
 GGUF_HEADER_BYTES = 24  # magic, version, tensor count, metadata count
 ONNX_FIELDS = {7, 8}  # graph and opset_import of ModelProto (onnx.proto3); written in this order, late

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from voice_agent.errors import WeightsError
 from voice_agent.models.archive import join_members, read_member
-from voice_agent.models.catalog import Model, ModelFile, Origin, Wheel
 from voice_agent.models.download import (
     PIP_WORK,
     Advance,
@@ -25,6 +24,7 @@ from voice_agent.models.download import (
     fetch_origin,
     fetch_package,
 )
+from voice_agent.models.pinned import Model, ModelFile, Origin, Wheel
 from voice_agent.models.verified import VerifiedRecord, sha256_of, sync_file, write_whole
 
 HUB_TRIES = 4  # each goes on where the last was cut, and only if that one got anywhere

@@ -10,8 +10,9 @@ from typing import TextIO
 
 from voice_agent.clock import NS_PER_S, Clock, MonotonicClock
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import MODELS, Model, Role, model_named, profile_models
+from voice_agent.models.catalog import MODELS, model_named, profile_models
 from voice_agent.models.download import Note, Progress
+from voice_agent.models.pinned import Model, Role
 from voice_agent.models.store import Store
 
 BAR_CELLS = 24

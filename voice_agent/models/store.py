@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voice_agent.errors import WeightsError
-from voice_agent.models.catalog import Model, ModelFile, model_named
+from voice_agent.models.catalog import model_named
 from voice_agent.models.download import Note, Report
 from voice_agent.models.own_folder import check_folder, check_hugging_face, main_file
+from voice_agent.models.pinned import Model, ModelFile
 from voice_agent.models.pull import NOTICE_FILES, Outside, Pull, disk_errors, write_notices
 from voice_agent.models.verified import VerifiedRecord
 
