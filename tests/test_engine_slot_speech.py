@@ -237,7 +237,7 @@ def test_a_broken_stream_fails_alone(rig: Rig) -> None:
     rig.engine.handle(Speak("bad", 1, "ryan"))
     rig.engine.handle(SpeakText("bad", 1, [SpokenWord("waits", 0, 5)], "en"))  # stays hungry in its slot
     time.sleep(0.3)
-    reply = next(reply for reply in list(rig.engine._replies.values()) if reply.key == ("bad", 1))  # pyright: ignore[reportPrivateUsage]
+    reply = next(reply for reply in list(rig.engine._replies.held.values()) if reply.key == ("bad", 1))  # pyright: ignore[reportPrivateUsage]
     assert reply.slot is not None
     with torch.inference_mode():
         device.arena.kv[:, reply.slot] = torch.nan

@@ -7,7 +7,6 @@ process, and with it every reply: what can go wrong with one reply alone is told
 
 import asyncio
 import gc
-import logging
 import queue
 import threading
 import time
@@ -16,40 +15,25 @@ from dataclasses import replace
 from typing import Any
 
 from voice_agent.clock import NS_PER_S, Clock, ms_between
-from voice_agent.engine import slot_endings
 from voice_agent.engine.costs import Costs
 from voice_agent.engine.cycles import CycleScheduler
 from voice_agent.engine.lanes import Send
-from voice_agent.engine.launches import Cycle, Ending, Frames, Prefill, Render, RenderRow
-from voice_agent.engine.messages import (
-    Abort,
-    Failed,
-    Finished,
-    FromEngine,
-    Loading,
-    Speak,
-    SpeakEnd,
-    SpeakText,
-    ToEngine,
-    primary_tag,
-)
+from voice_agent.engine.launches import Cycle, Frames, Prefill, Render, RenderRow
+from voice_agent.engine.messages import FromEngine, Loading, ToEngine
 from voice_agent.engine.rehearsal import rehearse, replies
 from voice_agent.engine.runtime import EngineSpec
-from voice_agent.engine.slot_reply import SlotReply, SoundShape
-from voice_agent.engine.slot_stream import CyclePolicy, SpeechRequest
+from voice_agent.engine.slot_replies import SlotReplies
+from voice_agent.engine.slot_reply import SlotReply
+from voice_agent.engine.slot_stream import CyclePolicy
 from voice_agent.engine.slot_work import SlotWork
 from voice_agent.engine.urgency import Key
-from voice_agent.engine.word_times import GrowingTimes
 from voice_agent.models.qwen3_tts.config import RATE_HZ
 from voice_agent.models.qwen3_tts.device import Launch
 from voice_agent.models.qwen3_tts.openings import Opening
 from voice_agent.models.qwen3_tts.serving import Serving, serve
 
-logger = logging.getLogger(__name__)
-
 POLL_S = 20e-6  # between looks at launches in flight
 COLLECT_NS = 60 * NS_PER_S
-FRAMES_PER_LETTER = 0.85  # about 15 letters a second at 12.5 frames
 BROKEN = -1
 
 
@@ -71,19 +55,23 @@ class SlotSpeech:
         self._serving = serving
         self._device = serving.device
         self._spec = spec
-        self._send = send
         self._clock = clock
         sizes = self._device.sizes
-        self._policy = policy or _policy(sizes.slots, serving.frames_per_token)
-        self._scheduler = CycleScheduler(self._policy, Costs(*self._device.measure()))
-        self._shape = SoundShape(RATE_HZ, self._device.samples_per_frame)
-        self._replies: dict[Key, SlotReply] = {}
+        policy = policy or _policy(sizes.slots, serving.frames_per_token)
+        self._scheduler = CycleScheduler(policy, Costs(*self._device.measure()))
+        self._replies = SlotReplies(
+            serving,
+            self._scheduler,
+            send,
+            clock,
+            voice=(spec.talker and spec.talker.voice) or "",
+            most=policy.slots + policy.waiting_replies,
+        )
         self._launched: list[Launch] = []
         self._inbox: deque[ToEngine] = deque()
         self._changed = threading.Condition()
         self._moved_ns: int | None = None
         self._collected_ns = clock.now_ns()
-        self._work = SlotWork()
         threading.Thread(target=self._run, name="speech slots", daemon=True).start()
 
     @property
@@ -94,7 +82,7 @@ class SlotSpeech:
             "voices": list(self._serving.voices),
             "languages": list(self._serving.languages),
             "rate_hz": RATE_HZ,
-            "samples_per_frame": self._shape.samples_per_frame,
+            "samples_per_frame": self._device.samples_per_frame,
             "slots": self._device.sizes.slots,
             "instructed": list(self._serving.instructed),
             "forced_lengths": self._serving.random,
@@ -111,17 +99,13 @@ class SlotSpeech:
         await asyncio.to_thread(self._rehearse)
 
     def _rehearse(self) -> None:
-        serving, send, heard = self._serving, self._send, queue.SimpleQueue[FromEngine]()
-        self._send = heard.put
+        serving, send, heard = self._serving, self._replies.send, queue.SimpleQueue[FromEngine]()
+        self._replies.send = heard.put
         try:
-            wanted = replies(serving.voices, serving.instructed, self._usual_voice)
+            wanted = replies(serving.voices, serving.instructed, self._replies.usual_voice)
             rehearse(self.handle, heard, wanted, self._spec.warm_up_text, serving.languages[0])
         finally:
-            self._send, self._work = send, SlotWork()
-
-    @property
-    def _usual_voice(self) -> str:
-        return (self._spec.talker and self._spec.talker.voice) or self._serving.voices[0]
+            self._replies.send, self._replies.work = send, SlotWork()
 
     def handle(self, message: ToEngine) -> None:
         """Put it where the launch thread finds it."""
@@ -131,7 +115,7 @@ class SlotSpeech:
 
     def in_flight(self) -> list[str]:
         """Ids of replies that have not ended."""
-        return [request_id for request_id, _ in list(self._replies)]
+        return [request_id for request_id, _ in list(self._replies.held)]
 
     def busy_ms(self) -> float:
         """How long nothing has ended although something is in flight."""
@@ -140,7 +124,7 @@ class SlotSpeech:
 
     def work(self) -> dict[str, float]:
         """What the device did so far (see slot_work)."""
-        return self._work.totals()
+        return self._replies.work.totals()
 
     # --- the launch thread --------------------------------------------------------------------------------------
 
@@ -155,7 +139,7 @@ class SlotSpeech:
             if changed or (due_ns is not None and now_ns >= due_ns):
                 self._launch(self._scheduler.plan(now_ns))
                 for ending in self._scheduler.endings():
-                    self._end(ending)
+                    self._replies.end(ending)
                 due_ns = self._scheduler.wake_ns(self._clock.now_ns())
             self._rest(due_ns)
 
@@ -176,7 +160,7 @@ class SlotSpeech:
     def _collect(self) -> None:
         """Automatic collection is off; idle moments do it, seldom."""
         now_ns = self._clock.now_ns()
-        if not self._replies and now_ns - self._collected_ns > COLLECT_NS:
+        if not self._replies.held and now_ns - self._collected_ns > COLLECT_NS:
             gc.collect()
             self._collected_ns = now_ns
 
@@ -184,7 +168,7 @@ class SlotSpeech:
         """Take every message that came; returns how many."""
         count = 0
         while self._inbox:
-            self._take(self._inbox.popleft())
+            self._replies.take(self._inbox.popleft())
             count += 1
         return count
 
@@ -207,96 +191,6 @@ class SlotSpeech:
                     self._render_ended(launch, launch.what)
         return len(ended)
 
-    # --- messages -----------------------------------------------------------------------------------------------
-
-    def _take(self, message: ToEngine) -> None:
-        match message:
-            case Speak():
-                self._open(message)
-            case SpeakText() | SpeakEnd() | Abort():
-                reply = self._replies.get((message.request_id, message.epoch))
-                if reply is not None and not reply.failed:
-                    self._tell(reply, message)
-            case _:
-                logger.warning("a speech engine cannot do %s", type(message).__name__)
-
-    def _open(self, speak: Speak) -> None:
-        for held in [held for held in self._replies.values() if held.speak.request_id == speak.request_id]:
-            if held.speak.epoch >= speak.epoch:
-                self._send(Finished(speak.request_id, speak.epoch, "aborted"))
-                return
-            self._stop(held, "aborted")
-        refusal = slot_endings.refusal(speak, self._serving.voices)
-        if refusal is None and len(self._replies) >= self._policy.slots + self._policy.waiting_replies:
-            refusal = slot_endings.busy(speak)
-        if refusal is not None:
-            self._send(refusal)
-            return
-        times = GrowingTimes([], FRAMES_PER_LETTER)
-        reply = SlotReply(speak, self._shape, self._serving.new_text(), times, self._clock.now_ns())
-        self._replies[reply.key] = reply
-
-    def _tell(self, reply: SlotReply, message: SpeakText | SpeakEnd | Abort) -> None:
-        match message:
-            case Abort():
-                self._stop(reply, "aborted")
-            case SpeakEnd() if not reply.ended:
-                self._add(reply, reply.close_text(self._serving.end_token))
-                if reply.admitted:
-                    self._scheduler.ended(reply.key, self._clock.now_ns())
-                else:
-                    self._finish(reply, "stop")
-            case SpeakText() if reply.ended:
-                logger.warning("a clause came after the end of its reply")
-            case SpeakText() if primary_tag(message.language) not in self._serving.languages:
-                text = f"this voice speaks {', '.join(self._serving.languages)}, not {message.language}"
-                self._send(Failed(*reply.key, "unsupported_language", text, final=False))
-            case SpeakText():
-                if reply.opening is None and not self._begin(reply, message.language):
-                    return
-                reply.first_text_ns = reply.first_text_ns or self._clock.now_ns()
-                self._add(reply, reply.add_words(message.words))
-            case _:
-                pass
-
-    def _begin(self, reply: SlotReply, language: str) -> bool:
-        """Find what stands before its text; False if that is too long and the reply was refused."""
-        speak, serving = reply.speak, self._serving
-        reply.language = primary_tag(language)
-        voice = speak.voice or self._usual_voice
-        opening = self._device.openings.open(voice, reply.language, serving.instruction(speak.instructions))
-        if not self._scheduler.costs.holds_prefill(opening.prefill_rows):
-            self._device.openings.close(opening)
-            del self._replies[reply.key]
-            self._send(slot_endings.too_long(speak, opening.prefill_rows))
-            return False
-        reply.opening = opening
-        return True
-
-    def _add(self, reply: SlotReply, tokens: list[int]) -> None:
-        """More tokens: onto the device if it has a slot, and told to the scheduler, which admits at the first."""
-        if not tokens:
-            return
-        now_ns, spoken = self._clock.now_ns(), len(tokens) - (1 if reply.ended else 0)
-        opening, speak = reply.opening, reply.speak
-        if opening is None:
-            raise ValueError("a reply with text has a beginning")
-        if reply.slot is not None:
-            known = len(opening.known) + len(reply.tokens) - len(tokens)
-            self._device.append(reply.slot, known, tokens)
-        if not reply.admitted:
-            reply.admitted = True
-            most = self._most_frames(reply, opening)
-            rows, lead = opening.prefill_rows, opening.text_lead
-            self._scheduler.admit(
-                SpeechRequest(reply.key, speak.latency_first, 0, most, rows, lead, speak.speed), now_ns
-            )
-        self._scheduler.append(reply.key, spoken, now_ns)
-
-    def _most_frames(self, reply: SlotReply, opening: Opening) -> int:
-        room = self._device.sizes.length - max(opening.length, opening.before) - 1
-        return min(room, reply.speak.most_frames or room)
-
     # --- launches -----------------------------------------------------------------------------------------------
 
     def _launch(self, cycle: Cycle) -> None:
@@ -304,14 +198,14 @@ class SlotSpeech:
             rows = [self._render_row(row) for row in render.rows]
             self._in_flight(self._device.render(render, render.bucket, rows, urgent=render.first_sound))
         if cycle.prefill is not None:
-            prefill, reply = cycle.prefill, self._replies[cycle.prefill.key]
+            prefill, reply = cycle.prefill, self._replies.held[cycle.prefill.key]
             opening = self._enter(reply, prefill.slot)
             launch = self._device.prefill(prefill, prefill.bucket, prefill.slot, opening, reply.tokens)
             self._in_flight(launch)
         if cycle.frames is not None:
             for row in cycle.frames.rows:
-                if row.frame == 0 and self._replies[row.key].slot is None:
-                    self._enter(self._replies[row.key], row.slot)
+                if row.frame == 0 and self._replies.held[row.key].slot is None:
+                    self._enter(self._replies.held[row.key], row.slot)
             slots = [row.slot for row in cycle.frames.rows]
             self._in_flight(self._device.make_frames(cycle.frames, cycle.frames.bucket, slots))
 
@@ -321,7 +215,7 @@ class SlotSpeech:
 
     def _render_row(self, row: RenderRow) -> list[int]:
         """As the device counts: the frames of a clip come before the reply's, and its codec has heard them."""
-        opening = self._replies[row.key].opening
+        opening = self._replies.held[row.key].opening
         first = row.first_frame + (opening.before if opening else 0)
         return [row.slot, first, row.frames, int(first == 0)]
 
@@ -335,12 +229,12 @@ class SlotSpeech:
         return opening
 
     def _prefill_ended(self, launch: Launch, prefill: Prefill) -> None:
-        reply = self._replies[prefill.key]
+        reply = self._replies.held[prefill.key]
         if reply.opening:
             self._device.keep(prefill.slot, reply.opening)
         took_ms = launch.took_ms()
         self._scheduler.prefill_done(prefill, self._clock.now_ns(), took_ms)
-        self._work.did(prefill, took_ms)
+        self._replies.work.did(prefill, took_ms)
 
     def _frames_ended(self, launch: Launch, frames: Frames) -> None:
         now_ns, took_ms = self._clock.now_ns(), launch.took_ms()
@@ -348,64 +242,26 @@ class SlotSpeech:
         rows = list(zip(frames.rows, codes, strict=False))
         for row, code in rows:
             if code == BROKEN:
-                self._break(row.key)
+                self._replies.fail(row.key)
         stopped = [row.key for row, code in rows if code == self._serving.end_code]
         self._scheduler.frames_done(frames, now_ns, took_ms, stopped)
-        self._work.did(frames, took_ms)
+        self._replies.work.did(frames, took_ms)
 
     def _render_ended(self, launch: Launch, render: Render) -> None:
         sounds, heard_ms = launch.answer.numpy(), dict[Key, float]()
         for place, row in enumerate(render.rows):
-            reply = self._replies.get(row.key)
+            reply = self._replies.held.get(row.key)
             if reply is None or reply.failed:
                 continue
-            chunk = reply.sound(sounds[place, : row.frames * self._shape.samples_per_frame], row.frames)
+            chunk = reply.sound(sounds[place, : row.frames * self._device.samples_per_frame], row.frames)
             heard_ms[row.key] = 0.0
             if chunk is not None:
-                self._send(chunk)
+                self._replies.send(chunk)
                 heard_ms[row.key] = len(chunk.pcm) / 2 / RATE_HZ * 1e3
                 reply.first_sound_ns = reply.first_sound_ns or self._clock.now_ns()
         took_ms = launch.took_ms()
         self._scheduler.render_done(render, self._clock.now_ns(), took_ms, heard_ms)
-        self._work.did(render, took_ms)
-
-    # --- endings ------------------------------------------------------------------------------------------------
-
-    def _stop(self, reply: SlotReply, why: str) -> None:
-        """Nothing more is launched for it; it ends when what is in flight has."""
-        if reply.admitted:
-            self._scheduler.cancel(reply.key, why)
-        else:
-            self._finish(reply, why)
-
-    def _break(self, key: Key) -> None:
-        reply = self._replies.get(key)
-        if reply is not None and not reply.failed:
-            reply.failed = True
-            self._scheduler.cancel(key, "broken")
-
-    def _end(self, ending: Ending) -> None:
-        reply = self._replies.get(ending.key)
-        if reply is not None:
-            self._finish(reply, ending.why)
-
-    def _finish(self, reply: SlotReply, why: str) -> None:
-        """Its last message; the slot is the scheduler's again."""
-        del self._replies[reply.key]
-        if reply.opening:
-            self._device.openings.close(reply.opening)
-        self._work.over(why)
-        if slot_endings.is_whole(why) and (rest := reply.rest()) is not None:
-            self._send(rest)
-        if why == "runaway" and self._serving.frames_per_token is None:
-            logger.warning("a reply had no end of speech within %d frames", reply.frames)
-        self._send(slot_endings.ending(reply.key, why, reply.frames, self._timings(reply)))
-
-    def _timings(self, reply: SlotReply) -> dict[str, float]:
-        timings_ms = {"total": ms_between(reply.opened_ns, self._clock.now_ns())}
-        if reply.first_text_ns is not None and reply.first_sound_ns is not None:
-            timings_ms["first_sound"] = ms_between(reply.first_text_ns, reply.first_sound_ns)
-        return timings_ms
+        self._replies.work.did(render, took_ms)
 
 
 def _policy(slots: int, frames_per_token: int | None) -> CyclePolicy:
