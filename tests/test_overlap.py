@@ -285,6 +285,29 @@ async def test_a_late_end_is_told_though_the_reply_may_no_longer_be_interrupted(
         assert pieces.floor == [Event.TURN_END]
 
 
+@pytest.mark.parametrize(
+    ("spoken", "silent", "text", "told"),
+    [  # the turn ends 224 ms after its last voiced window, before anything is known
+        (15, 18, None, [HELD]),
+        (15, 19, None, [HELD, STOP]),
+        (15, 20, None, [HELD, STOP, Event.TURN_END]),
+        (10, 24, None, [HELD, NOISE]),
+        (15, 8, "Mm-hmm.", [HELD]),
+        (15, 9, "Mm-hmm.", [HELD, NOISE]),
+        (15, 3, "stop please", [HELD, STOP]),
+    ],
+)
+async def test_speech_whose_turn_is_over_is_judged_by_its_length_all_the_same(
+    spoken: int, silent: int, text: str | None, told: list[Event]
+) -> None:
+    async with Pieces(hears=UNKNOWN, turn_detection="server", silence_ms=200) as pieces:
+        talk = Talk(pieces)
+        talk.text = text
+        await talk.say(spoken)
+        await talk.say(silent, 0)
+        assert pieces.floor == told
+
+
 async def test_who_speaks_again_before_the_verdict_interrupts() -> None:
     async with Pieces(hears=UNKNOWN, turn_detection="server", silence_ms=200) as pieces:
         talk = Talk(pieces)

@@ -36,13 +36,14 @@ class Overlap:
     """Judges speech over the live reply, frame by frame.
 
     State: `late_end` the end of a turn that waits for a verdict; `_held_ns` since when the output is held;
-    `_aside_ignored` whether quiet talk was heard over this reply.
+    `_speech_ms` of the turn; `_aside_ignored` whether quiet talk was heard over this reply.
     """
 
     def __init__(self, ports: OverlapPorts, rules: BargeInRules) -> None:
         self._ports = ports
         self._rules = rules
         self._held_ns = 0
+        self._speech_ms = 0.0
         self._aside_ignored = False
         self.late_end: TurnEnd | None = None
 
@@ -60,7 +61,9 @@ class Overlap:
         self.end_late_turn()
         if machine.user is User.SILENT or not ports.settings().interrupt_response:
             return
-        speech_ms = ports.listener.endpointer.voiced_ms
+        if not self.late_end:  # else the endpointer has begun anew
+            self._speech_ms = ports.listener.endpointer.voiced_ms
+        speech_ms = self._speech_ms
         loudness_db = ports.listener.loudness.relative_db
         quiet_db = loudness_db if self._aside_ignored else 0.0
         if machine.can(Event.OVERLAP) and should_hold(speech_ms, self._rules, quiet_db):
