@@ -124,6 +124,9 @@ class Pieces:
         return [one for one in self.told if isinstance(one, kinds)]
 
     async def settle(self, ms: float = 0) -> None:
+        """Let all that is ready run, from asking to sound if need be, and then so much time pass."""
+        for _ in range(5):
+            await self.clock.advance_ms(0)
         await self.clock.advance_ms(ms)
 
     async def hear(self, level: int = LOUD) -> list[Edge]:
