@@ -60,7 +60,9 @@ class Pieces:
         self.told: list[Any] = []
         self.floor: list[Event] = []
         self.understood: list[UserTurn] = []
-        self.carry_out: Callable[[Action, Event, Edge | None], None] = lambda action, event, edge: None
+        self.carry_out: Callable[[tuple[Action, ...], Event, Edge | None], None] = (
+            lambda actions, event, edge: None
+        )
         self.items_heard: Callable[[], None] = lambda: None
         self.machine, self.chat = TurnMachine(), Chat()
         self._first_sample = 0
@@ -116,8 +118,7 @@ class Pieces:
         """The floor's ear."""
         self.told.append(event)
         self.floor.append(event)
-        for action in self.machine.handle(event):
-            self.carry_out(action, event, edge)
+        self.carry_out(self.machine.handle(event), event, edge)
 
     def of(self, *kinds: type) -> list[Any]:
         """What of these kinds was told."""

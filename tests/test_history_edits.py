@@ -43,8 +43,8 @@ class Edited:
         )
         pieces.carry_out = self._carry_out
 
-    def _carry_out(self, action: Action, *_: object) -> None:
-        if action is Action.CANCEL:
+    def _carry_out(self, actions: tuple[Action, ...], *_: object) -> None:
+        if Action.CANCEL in actions:
             self.pieces.replies.stop("client_cancelled")
 
     async def reply(self, ms: float) -> str:

@@ -79,10 +79,10 @@ class Talk:
             case _:
                 self.pieces.tell(Event.TURN_END, edge)
 
-    def _carry_out(self, action: Action, event: Event, edge: Edge | None) -> None:
-        if action is Action.HOLD:
+    def _carry_out(self, actions: tuple[Action, ...], *_: object) -> None:
+        if Action.HOLD in actions:
             self.overlap.held()
-        elif action is Action.FORGET_TURN:
+        if Action.FORGET_TURN in actions:
             self._forget()
 
     def _forget(self) -> None:
@@ -259,7 +259,7 @@ async def test_a_late_end_waits_for_the_verdict_and_no_longer(
     async with Pieces() as pieces:
         talk = Talk(pieces)
         edges: list[Edge | None] = []
-        pieces.carry_out = lambda action, event, edge: edges.append(edge)
+        pieces.carry_out = lambda actions, event, edge: edges.append(edge)
         pieces.machine.user, pieces.machine.reply = user, reply
         talk.overlap.late_end = END
         talk.overlap.end_late_turn(forced=forced)
