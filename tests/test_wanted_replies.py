@@ -224,6 +224,17 @@ async def test_a_question_whose_answer_is_over_is_not_opened_by_what_follows(ove
         assert wanting.replies == ["turn", "wish"]
 
 
+async def test_a_newer_question_stands_beside_one_that_was_cut_off() -> None:
+    async with Pieces() as pieces:
+        wanting = Wanting(pieces)
+        wanting.ask(turn_id="first")
+        wanting.ask(turn_id="second")
+        pieces.machine.reply = Reply.HELD
+        pieces.tell(Event.INTERRUPT)
+        wanting.wanted.answer_open_question()
+        assert wanting.replies == ["first", "second"]
+
+
 async def test_where_nothing_is_live_there_is_nothing_to_stop() -> None:
     async with Pieces() as pieces:
         wanting = Wanting(pieces)

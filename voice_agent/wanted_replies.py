@@ -69,7 +69,7 @@ class WantedReplies:
         question, self._answering = self._answering, None
         heard = self._ports.replies.stop(reason)
         if question and not heard and reason == "turn_detected":
-            self._open_question = question
+            self._open_question = self._open_question or question  # what was asked since is the later one
 
     def over(self) -> None:
         """The live reply is over."""
