@@ -14,6 +14,7 @@ from voice_agent.commands import (
     AddSpoken,
     AddText,
     CancelReply,
+    CommitInput,
     CreateReply,
     DeleteItem,
     Sound,
@@ -93,6 +94,15 @@ async def test_a_question_by_voice_waits_for_the_items_before_it() -> None:
         assert asked(stage) == []
         await stage.wait(6000)
         assert asked(stage) == [str(["the manual\nWhat is it?"])]
+
+
+async def test_a_reply_aside_to_a_turn_just_committed_hears_its_words() -> None:
+    async with rig([Wait(500), "What is it?"]) as stage:
+        await stage.say(600)
+        stage.session.command(CommitInput())
+        stage.session.command(CreateReply(aside=True))
+        await stage.wait(2000)
+        assert asked(stage) == [str(["What is it?"])]
 
 
 async def test_a_reply_aside_waits_too_and_one_with_its_own_context_does_not() -> None:

@@ -11,6 +11,7 @@ from voice_agent.events import (
     AddText,
     CancelReply,
     CreateReply,
+    ItemReference,
     ReplyDone,
     ReplyStarted,
     SessionError,
@@ -246,6 +247,7 @@ async def test_where_nothing_is_live_there_is_nothing_to_stop() -> None:
 # --- the client's wishes: when ----------------------------------------------------------------------------------
 
 OWN = (AddText("own", "user", "Is it rude?"),)
+REFERRED = (ItemReference("q"), *OWN)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +260,11 @@ OWN = (AddText("own", "user", "Is it rude?"),)
         (False, OWN, "turn", False),
         (True, None, "", True),
         (True, None, "item", False),
+        (True, None, "turn", False),
         (True, OWN, "item", True),  # it answers nothing of the conversation
         (True, OWN, "turn", True),
+        (True, REFERRED, "item", False),
+        (True, REFERRED, "turn", False),
         (True, (), "turn", True),
     ],
 )
@@ -323,7 +328,7 @@ async def test_a_second_wish_to_the_same_words_is_refused_and_the_first_one_stan
         assert [event.metadata for event in pieces.of(ReplyStarted)] == [{"n": "1"}]
 
 
-@pytest.mark.parametrize("waits_for", [""])
+@pytest.mark.parametrize("waits_for", ["", "item"])
 async def test_more_asides_than_may_be_are_refused_at_once(waits_for: str) -> None:
     async with Pieces(hears=SLOW, says=[[Stall()]]) as pieces:
         wanting = Wanting(pieces)

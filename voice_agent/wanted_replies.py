@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from voice_agent.clock import Clock
-from voice_agent.commands import CancelReply, CreateReply
+from voice_agent.commands import CancelReply, CreateReply, ItemReference
 from voice_agent.events import SessionEvent, complaint
 from voice_agent.metrics import TurnTimeline
-from voice_agent.replies import Replies
+from voice_agent.replies import MAX_ASIDES, Replies
 from voice_agent.session_settings import SessionSettings
 from voice_agent.spoken_items import SpokenItems, spoken_in
 from voice_agent.turn.machine import Event, Reply, TurnMachine, User
@@ -91,19 +91,12 @@ class WantedReplies:
     def create(self, command: CreateReply) -> None:
         """Make the reply, or keep the wish until the words are known."""
         ports = self._ports
-        if command.aside and command.context is None and ports.spoken.waiting:
-            self._waiting_asides.append(command)
+        unknown = ports.turns.unheard or ports.spoken.waiting
+        if unknown and (_answers_the_conversation(command) or not command.aside):
+            self._keep(command)
             return
         if command.aside:
             self._create_aside(command)
-            return
-        if ports.turns.unheard or ports.spoken.waiting:
-            if self._waiting:
-                code = "conversation_already_has_active_response"
-                self._ports.emit(
-                    complaint(code, "A reply to the words just committed was asked for already.", command)
-                )
-            self._waiting = self._waiting or command  # it means the words that were just committed
             return
         self._open_question = None
         self._make_way()
@@ -112,16 +105,15 @@ class WantedReplies:
         ports.replies.create(ports.settings(), command, timeline)
 
     def create_waiting(self) -> None:
-        """The words of a turn are known: make the reply that was wished for meanwhile."""
-        command, self._waiting = self._waiting, None
-        if command:
+        """The words of a turn are known: make the replies that were wished for meanwhile."""
+        wishes, self._waiting_asides = self._waiting_asides, []
+        if self._waiting:
+            wishes, self._waiting = [*wishes, self._waiting], None
+        for command in wishes:
             self.create(command)
 
     def answer_what_waits(self) -> None:
         """The words of all items are known."""
-        asides, self._waiting_asides = self._waiting_asides, []
-        for command in asides:
-            self._create_aside(command)
         self.create_waiting()
         self.answer_open_question()
 
@@ -145,6 +137,19 @@ class WantedReplies:
             return
         self._ports.tell(Event.CANCEL)
 
+    def _keep(self, command: CreateReply) -> None:
+        """Let a wish wait for the words, the user's just committed ones; refuses it if as many wait as may be made."""
+        if command.aside and len(self._waiting_asides) < MAX_ASIDES:
+            self._waiting_asides.append(command)
+        elif command.aside:
+            self._refuse_aside(command)
+        elif self._waiting:
+            code = "conversation_already_has_active_response"
+            message = "A reply to the words just committed was asked for already."
+            self._ports.emit(complaint(code, message, command))
+        else:
+            self._waiting = command
+
     def _make_way(self) -> None:
         """For a reply that was asked for: one that is being made is stopped, one that only plays is played out."""
         run = self._ports.replies.current
@@ -156,5 +161,14 @@ class WantedReplies:
 
     def _create_aside(self, command: CreateReply) -> None:
         if not self._ports.replies.create_aside(self._ports.settings(), command):
-            message = "Too many replies outside the conversation at once; wait for one to be done."
-            self._ports.emit(complaint("rate_limit_exceeded", message, command))
+            self._refuse_aside(command)
+
+    def _refuse_aside(self, command: CreateReply) -> None:
+        message = "Too many replies outside the conversation at once; wait for one to be done."
+        self._ports.emit(complaint("rate_limit_exceeded", message, command))
+
+
+def _answers_the_conversation(command: CreateReply) -> bool:
+    """Whether anything of the conversation is in what it answers."""
+    context = command.context
+    return context is None or any(isinstance(entry, ItemReference) for entry in context)
