@@ -39,7 +39,7 @@ class WantedReplies:
     """What wants a reply.
 
     State: `_open_question` a turn that wants an answer, `_answering` the one that is getting it; `_waiting` a wish for
-    a reply to words not yet known, `_waiting_asides` those for replies outside the conversation.
+    a reply to words not yet known, `_waiting_asides` those for replies outside the conversation, at most MAX_ASIDES.
     """
 
     def __init__(self, ports: WantedPorts) -> None:
