@@ -14,13 +14,14 @@ from tests.fakes import FakeEngine, FakeOutput, Step
 from tests.test_session import WINDOW, AtOnce, Judge, LoudIsVoice
 from voice_agent.audio import MODEL_RATE_HZ, MicrophoneFrame
 from voice_agent.clock import ManualClock
+from voice_agent.commands import AddSpoken, Sound
 from voice_agent.config import TurnConfig
 from voice_agent.engine.messages import Think
-from voice_agent.events import AddSpoken, SessionSettings, Sound
 from voice_agent.listening import Ears, Listener
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import Replies
 from voice_agent.reply import ReplyPorts
+from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.chat import Chat
 from voice_agent.speech.thinker import EngineThinker

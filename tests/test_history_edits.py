@@ -6,21 +6,23 @@ import pytest
 
 from tests.fakes import Stall, Wait
 from tests.session_pieces import Pieces, spoken_item
-from voice_agent.engine.messages import Transcribe
-from voice_agent.events import (
+from voice_agent.commands import (
     AddSpoken,
     AddText,
     AddToolCall,
     AddToolResult,
     CreateReply,
     DeleteItem,
+    TruncateReply,
+)
+from voice_agent.engine.messages import Transcribe
+from voice_agent.events import (
     ItemDeleted,
     ReplyDone,
     ReplyTruncated,
     SessionError,
     SoundTranscribed,
     TextAdded,
-    TruncateReply,
 )
 from voice_agent.history_edits import HistoryEdit, HistoryEdits
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES

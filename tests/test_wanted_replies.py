@@ -7,15 +7,8 @@ import pytest
 
 from tests.fakes import Stall, Wait
 from tests.session_pieces import Pieces, user_turn
-from voice_agent.events import (
-    AddText,
-    CancelReply,
-    CreateReply,
-    ItemReference,
-    ReplyDone,
-    ReplyStarted,
-    SessionError,
-)
+from voice_agent.commands import AddText, CancelReply, CreateReply, ItemReference
+from voice_agent.events import ReplyDone, ReplyStarted, SessionError
 from voice_agent.metrics import TurnTimeline
 from voice_agent.replies import MAX_ASIDES
 from voice_agent.turn.endpoint import TurnEnd

@@ -8,8 +8,9 @@ import pytest
 from tests.fakes import Fail, Stall, Wait
 from tests.session_pieces import Pieces, spoken_item
 from tests.test_wanted_replies import MINE, SLOW, SLOW_MS, Wanting
+from voice_agent.commands import AddText, CancelReply, CreateReply
 from voice_agent.engine.messages import Transcribe
-from voice_agent.events import AddText, CancelReply, CreateReply, ReplyDone, ReplyStarted
+from voice_agent.events import ReplyDone, ReplyStarted
 from voice_agent.media.wire_sound import MAX_WAITING_BYTES
 from voice_agent.turn.machine import Event, Reply, User
 
