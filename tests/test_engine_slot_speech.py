@@ -121,9 +121,19 @@ class Rig:
         return got
 
 
+FOUR_SLOTS = CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000)
+
+
+def endless(model: Model) -> Model:
+    """The model that never ends by itself."""
+    found = replace(model, talker=replace(model.talker, head=model.talker.head.clone()))
+    found.talker.head[CONFIG.talker_config.codec_eos_token_id] = 0.0
+    return found
+
+
 @pytest.fixture(scope="module")
 def rig(model: Model) -> Iterator[Rig]:
-    yield Rig(model, CyclePolicy(slots=4, ring_frames=32, admit_wait_ms=60_000))
+    yield Rig(model, FOUR_SLOTS)
 
 
 def expected(model: Model, words: list[str], frames: int, manner: Manner, **sampling: Any) -> np.ndarray:
@@ -217,11 +227,13 @@ def test_a_speed_that_nobody_could_follow_is_refused(rig: Rig, speed: float) -> 
     assert isinstance(failed, Failed) and failed.code == "invalid_speed" and "0.25 to 4" in failed.message
 
 
-def test_an_abort_frees_the_slot_at_once(rig: Rig) -> None:
+def test_an_abort_frees_the_slot_at_once(model: Model) -> None:
+    rig = Rig(endless(model), FOUR_SLOTS)
+    batches = frames_of(rig)
     for n in range(4):
         rig.engine.handle(Speak(f"a{n}", 1, "ryan"))
         rig.engine.handle(SpeakText(f"a{n}", 1, [SpokenWord("endless", 0, 7)], "en"))
-    time.sleep(0.1)
+    soon(lambda: len({row for rows in batches for row in rows}) == 4)
     for n in range(4):
         rig.engine.handle(Abort(f"a{n}", 1))
     got = rig.until({f"a{n}" for n in range(4)})
@@ -279,9 +291,7 @@ def test_an_end_that_never_comes_is_capped_by_the_text(
         policy = CyclePolicy(
             slots=4, ring_frames=32, admit_wait_ms=60_000, frames_per_text_row=2, spare_frames=spare
         )
-    endless = replace(model, talker=replace(model.talker, head=model.talker.head.clone()))
-    endless.talker.head[CONFIG.talker_config.codec_eos_token_id] = 0.0
-    rig = Rig(endless, policy, pace=pace)
+    rig = Rig(endless(model), policy, pace=pace)
     rig.say("long", ["ab"], 0, 5)
     last = rig.until({"long"})["long"][-1]
     assert isinstance(last, Finished) and last.reason == "length" and last.usage["frames"] == frames
