@@ -328,6 +328,17 @@ async def test_a_reply_is_made_once_more_if_nothing_given_out_would_differ(
     assert len(sounds) == (1 if "speech" in request_ else 0)
 
 
+async def test_what_was_written_before_the_thinker_failed_is_given_out_as_sound_and_then_the_error():
+    rig = Rig(says=[["The mill near the river is closed. So ", BUSY], "Well."])
+    pieces = list[ReplyPiece]()
+    with pytest.raises(EngineError, match="scripted"):
+        async with aclosing(rig.answers.answer(asking("Hi.", speech=SPOKEN, temperature=0.7))) as answer:
+            async for piece in answer:
+                pieces.append(piece)
+    assert len(sound_of(pieces)) == pytest.approx(2 * WIRE_RATE_HZ * 8 * 0.2, rel=0.02)
+    assert len(rig.thinker.of_kind(Think)) == 1
+
+
 @dataclass(frozen=True)
 class DiesOnce:
     """A voice whose process ends in its first reply after so many words."""

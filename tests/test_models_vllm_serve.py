@@ -17,7 +17,8 @@ from voice_agent.clock import MonotonicClock  # noqa: E402
 from voice_agent.config_sources import load_config  # noqa: E402
 from voice_agent.engine.messages import Speak, Think, ToolCall  # noqa: E402
 from voice_agent.engines import cascade_of, running_engines, start_engines, store_of  # noqa: E402
-from voice_agent.speech.cascade import Ask  # noqa: E402
+from voice_agent.errors import EngineError
+from voice_agent.speech.ask import Ask  # noqa: E402
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -42,6 +43,12 @@ class Heard:
 
     def stamp(self, stage: str) -> None:
         pass
+
+    def may_start_over(self) -> bool:
+        return False
+
+    def breaks_off(self, error: EngineError) -> None:
+        raise error
 
 
 async def test_every_clause_reaches_the_talker_with_the_states_it_was_written_from(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from voice_agent.session_settings import SessionSettings
 from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.thinker import EngineThinker
 from voice_agent.speech.watermark import PassThrough
+from voice_agent.turn.machine import Reply
 
 WINDOW = 512
 STORY = (
@@ -381,6 +382,41 @@ async def test_what_was_shown_but_not_played_is_tried_again_if_the_words_will_be
         assert [e.status for e in done] == [status]
         assert "".join(e.delta for e in rig.of(ReplyText)) == done[0].text
         assert done[0].text == ("Here I am." if status == "completed" else "Here ")
+
+
+async def test_what_was_written_before_the_thinker_died_is_heard_to_its_end() -> None:
+    clock = ManualClock()
+    written = "The old mill near the river is closed today, and the baker has gone to town."
+    thinker = FakeEngine(clock, says=[[written, Wait(100), Fail("engine_died")], "Fine."])
+    async with Rig(clock=clock, thinker=thinker) as rig:
+        await rig.say(800)
+        await rig.wait(1500)
+        (error,) = rig.of(SessionError)
+        assert error.code == "engine_died"  # at once, while it is still spoken
+        assert rig.session.machine.reply is Reply.SPEAKING
+        await rig.wait(6000)
+        (done,) = rig.of(ReplyDone)
+        assert (done.status, done.reason) == ("failed", "engine_died")
+        assert rig.history[-1] == ("assistant", written)
+        (reply,) = rig.of(ReplyStarted)
+        assert len(rig.output.heard(reply.reply_id)) == 16 * 4410  # every word of it
+        await rig.say(800)
+        await rig.wait(3000)
+        assert rig.of(ReplyDone)[-1].status == "completed"
+
+
+async def test_a_barge_in_stops_what_a_dead_thinker_left_behind() -> None:
+    clock = ManualClock()
+    thinker = FakeEngine(clock, says=[[STORY, Wait(100), Fail("engine_died")], "Fine."])
+    async with Rig(clock=clock, thinker=thinker) as rig:
+        await rig.say(800)
+        await rig.wait(1500)
+        await rig.say(1200)
+        await rig.wait(3000)
+        assert [e.status for e in rig.of(ReplyDone)] == ["failed", "completed"]
+        (cut,) = rig.of(ReplyTruncated)
+        assert cut.heard_text and len(cut.heard_text) < len(STORY) / 2
+        assert rig.talker and not rig.talker.in_flight()
 
 
 async def test_a_recognizer_that_fails_says_so_and_no_reply_is_made() -> None:

@@ -9,9 +9,19 @@ import pytest
 from tests.fakes import Fail, FakeEngine, Stall, Step, Voice, Wait
 from voice_agent.audio import PcmChunk
 from voice_agent.clock import NS_PER_MS, ManualClock
-from voice_agent.engine.messages import Finished, RowsRef, Speak, SpeakText, TextDelta, Think, ToolCall
+from voice_agent.engine.messages import (
+    Finished,
+    RowsRef,
+    Speak,
+    SpeakEnd,
+    SpeakText,
+    TextDelta,
+    Think,
+    ToolCall,
+)
 from voice_agent.errors import EngineError, EngineStalled
-from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.speech.ask import Answer, Ask
+from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.completion import ThinkResult
 from voice_agent.speech.stopping import StopAware
 from voice_agent.speech.thinker import EngineThinker
@@ -28,6 +38,8 @@ class Notes:
     stamps_ms: dict[str, int] = field(default_factory=dict[str, int])
     silent: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    same_again: bool = True
+    broken_ms: list[int] = field(default_factory=list[int])
 
     def text(self, delta: str) -> None:
         self.text_so_far += delta
@@ -44,6 +56,12 @@ class Notes:
     def stamp(self, stage: str) -> None:
         self.stamps_ms.setdefault(stage, self.clock.now_ns() // NS_PER_MS)
 
+    def may_start_over(self) -> bool:
+        return not self.chunks and self.same_again
+
+    def breaks_off(self, error: EngineError) -> None:
+        self.broken_ms.append(self.clock.now_ns() // NS_PER_MS)
+
 
 @dataclass
 class Rig:
@@ -54,12 +72,13 @@ class Rig:
     languages: tuple[str, ...] = ()
     overlap: bool = True
     by_word: bool = False
+    same_again: bool = True  # whether a second run would write the same words
 
     async def run(self, for_ms: int = 20_000) -> Answer:
         self.clock = ManualClock()
         self.thinker = FakeEngine(self.clock, says=[self.says])
         self.talker = FakeEngine(self.clock, voice=self.voice)
-        self.notes = Notes(self.clock)
+        self.notes = Notes(self.clock, same_again=self.same_again)
         self.cascade = Cascade(
             EngineThinker(self.thinker), self.talker, PassThrough, self.clock, lambda: self.languages, 5,
             lambda: self.by_word,
@@ -195,3 +214,54 @@ async def test_cancelling_aborts_both_engines() -> None:
     assert (await rig.run(for_ms=1000)).reason == "cut"
     assert rig.thinker.aborted == ["r"] and rig.talker.aborted == ["r"]
     assert not rig.thinker.in_flight() and not rig.talker.in_flight()
+
+
+BREAKS_OFF = ["The old mill near the river, ", "has a big ", Wait(600), Fail("engine_died", retryable=True)]
+
+
+async def test_what_was_written_is_spoken_when_the_thinker_fails() -> None:
+    rig = Rig(BREAKS_OFF)
+    with pytest.raises(EngineError, match="scripted"):
+        await rig.run()
+    assert rig.clauses == ["The old mill near the river,", "has a big"]
+    spoken = [word.end_char for chunk in rig.notes.chunks for word in chunk.words]
+    assert spoken[-1] == len("The old mill near the river, has a big")
+    assert rig.notes.broken_ms == [600]
+    assert isinstance(rig.talker.pushed[-1], SpeakEnd)
+    assert rig.talker.aborted == []
+
+
+async def test_a_thinker_that_fails_before_the_talker_was_fed_ends_it_at_once() -> None:
+    rig = Rig(["The ", Wait(100), Fail("engine_died")])
+    with pytest.raises(EngineError, match="scripted"):
+        await rig.run()
+    assert rig.notes.broken_ms == []
+    assert rig.clauses == []
+
+
+@pytest.mark.parametrize(
+    ("retryable", "same_again", "spoken"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+async def test_what_can_be_made_good_is_not_spoken_to_its_end(
+    retryable: bool, same_again: bool, spoken: bool
+) -> None:
+    slow = Voice(clause_wait_ms=2_000)  # nothing is played yet when the Thinker fails
+    rig = Rig([*BREAKS_OFF[:-1], Fail("engine_died", retryable=retryable)], slow, same_again=same_again)
+    with pytest.raises(EngineError, match="scripted"):
+        await rig.run()
+    assert bool(rig.notes.chunks) is spoken
+    assert bool(rig.notes.broken_ms) is spoken
+
+
+async def test_a_talker_that_fails_while_the_rest_is_spoken_says_so() -> None:
+    rig = Rig(BREAKS_OFF, Voice(steps=[Wait(1_000), Fail("voice_gone")]), same_again=False)
+    with pytest.raises(EngineError) as failed:
+        await rig.run()
+    assert failed.value.code == "voice_gone"
+
+
+async def test_without_overlap_nothing_was_fed_yet() -> None:
+    rig = Rig(BREAKS_OFF, overlap=False)
+    with pytest.raises(EngineError, match="scripted"):
+        await rig.run()
+    assert rig.notes.chunks == []

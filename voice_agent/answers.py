@@ -6,22 +6,20 @@ as in a call; each piece is given out at once. Closing the generator cancels the
 
 import asyncio
 import base64
+import functools
 import logging
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any
 
-import numpy as np
-
-from voice_agent.audio import MODEL_RATE_HZ, WIRE_RATE_HZ, PcmChunk, Samples, silence
+from voice_agent.audio import MODEL_RATE_HZ, WIRE_RATE_HZ, PcmChunk, Samples
 from voice_agent.config import ThinkerConfig
 from voice_agent.engine.messages import Speak, Think, ToolCall
 from voice_agent.errors import EngineError, RemoteProtocolError, UnsupportedLanguage
-from voice_agent.media.containers import Encoder, encode
-from voice_agent.media.resample import Resampler
+from voice_agent.media.containers import encode
 from voice_agent.pictures import address_fault
 from voice_agent.places import Ability, Places
 from voice_agent.requests import (
@@ -41,7 +39,9 @@ from voice_agent.requests import (
     TextPiece,
     Usage,
 )
-from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.sound_file import SoundFile
+from voice_agent.speech.ask import Answer, Ask
+from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.languages import language_of
 from voice_agent.transcripts import Transcripts, decoded
 
@@ -161,25 +161,29 @@ class Answers:
         given = _GivenOut()
         for last in (False, True):
             held = list[ReplyPiece]()
+            again = functools.partial(given.may_start_over, ask) if not last else lambda: False
             try:
-                async with aclosing(self._attempt(ask, wish)) as pieces:
+                async with aclosing(self._attempt(ask, wish, again)) as pieces:
                     async for piece in pieces:
                         if not streamed:
                             held.append(piece)
                         elif new := given.new(piece):
                             yield new
             except EngineError as error:
-                if last or not error.retryable or not given.may_start_over(ask):
+                if not error.retryable or not again():
                     raise
                 logger.warning("answer %s: trying again after %s", ask.reply_id, error.code)
+                given.begin_anew()
                 continue
             for piece in held:
                 yield piece
             return
 
-    async def _attempt(self, ask: Ask, wish: SpeechWish | None) -> AsyncGenerator[ReplyPiece]:
+    async def _attempt(
+        self, ask: Ask, wish: SpeechWish | None, again: Callable[[], bool]
+    ) -> AsyncGenerator[ReplyPiece]:
         """Run the cascade as a task of this generator's and give its pieces out as they come."""
-        sink, file = _PieceSink(), _SoundFile(wish) if wish else None
+        sink, file = _PieceSink(again), SoundFile(wish) if wish else None
         work = asyncio.create_task(self._parts.cascade.run(ask, sink), name=f"answer {ask.reply_id}")
         work.add_done_callback(sink.over)
         try:
@@ -227,9 +231,12 @@ class _GivenOut:
         return TextPiece(rest) if rest else None
 
     def may_start_over(self, ask: Ask) -> bool:
-        """Whether a second attempt would begin with what was given out; then the next pieces are of that one."""
-        self._seen = 0
+        """Whether a second attempt would begin with what was given out."""
         return not self._fixed and (ask.same_again or not self._told)
+
+    def begin_anew(self) -> None:
+        """The next pieces are of a second attempt."""
+        self._seen = 0
 
 
 @dataclass
@@ -260,7 +267,8 @@ class _PieceSink:
     State: `unspoken_language` once a clause stayed silent for its language.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_start_over: Callable[[], bool]) -> None:
+        self.may_start_over = may_start_over
         self._queue: asyncio.Queue[str | PcmChunk | ToolCall | asyncio.Task[Answer]] = asyncio.Queue()
         self._room = asyncio.Semaphore(WAITING_CHUNKS)
         self.unspoken_language = ""
@@ -296,36 +304,8 @@ class _PieceSink:
     def stamp(self, stage: str) -> None:
         """Nobody measures here."""
 
-
-class _SoundFile:
-    """The reply's sound as a file at 24 kHz, streamed or whole at the end. Called from one thread at a time."""
-
-    def __init__(self, wish: SpeechWish) -> None:
-        self._wish = wish
-        self._encoder = Encoder(wish.audio_format, WIRE_RATE_HZ) if wish.streamed else None
-        self._kept = list[Samples]()
-        self._resampler: Resampler | None = None
-        self.samples = 0
-
-    def push(self, pcm: PcmChunk) -> bytes:
-        """Take sound of one rate throughout; returns the bytes that it completes."""
-        self._resampler = self._resampler or Resampler(pcm.rate_hz, WIRE_RATE_HZ)
-        return self._add(self._resampler.push(pcm.samples))
-
-    def finish(self) -> bytes:
-        """The rest of the file, or all of it."""
-        rest = self._add(self._resampler.flush() if self._resampler else silence(0))
-        if self._encoder:
-            return rest + self._encoder.finish()
-        samples = np.concatenate(self._kept) if self._kept else silence(0)
-        return encode(samples, self._wish.audio_format, WIRE_RATE_HZ)
-
-    def _add(self, samples: Samples) -> bytes:
-        self.samples += len(samples)
-        if self._encoder:
-            return self._encoder.push(samples)
-        self._kept.append(samples)
-        return b""
+    def breaks_off(self, error: EngineError) -> None:
+        """The client is told at the end, behind the sound."""
 
 
 def _wav_in_base64(samples: Samples) -> str:

@@ -15,7 +15,7 @@ from voice_agent.items import context_of
 from voice_agent.metrics import TurnTimeline
 from voice_agent.reply import ReplyPorts, ReplyRun, saying_ask, thinking_ask
 from voice_agent.session_settings import SessionSettings
-from voice_agent.speech.cascade import Ask
+from voice_agent.speech.ask import Ask
 from voice_agent.speech.chat import Chat
 from voice_agent.turn.machine import Event
 

@@ -33,7 +33,8 @@ from voice_agent.events import (
 )
 from voice_agent.metrics import TurnTimeline
 from voice_agent.session_settings import SessionSettings
-from voice_agent.speech.cascade import Answer, Ask, Cascade
+from voice_agent.speech.ask import Answer, Ask
+from voice_agent.speech.cascade import Cascade
 from voice_agent.speech.languages import language_of
 from voice_agent.turn.heard import HeardText
 
@@ -76,6 +77,7 @@ class ReplyRun:
         self._wrote_sound = False
         self._told_chars = 0
         self._stopped = False
+        self._started_over = False
         self._unspoken: UnsupportedLanguage | None = None
 
     # the sink
@@ -123,6 +125,17 @@ class ReplyRun:
     def stamp(self, stage: str) -> None:
         """Note a stage's first result."""
         self.timeline.stamp(stage, self._ports.clock.now_ns())
+
+    def may_start_over(self) -> bool:
+        """Whether nothing was played or called, and what was shown will be written again word for word; once."""
+        same_words = self._ask.same_again or not self._told_chars
+        return not self._started_over and not self._wrote_sound and not self.tool_calls and same_words
+
+    def breaks_off(self, error: EngineError) -> None:
+        """Say at once what happened; the reply fails when what was written has been spoken."""
+        logger.warning("reply %s breaks off: %s%s", self.reply_id, error.code, error.kept_back())
+        if self.live.is_set() and not self._stopped:
+            self._ports.emit(SessionError(error.code, error.notice()))
 
     # its life
 
@@ -199,16 +212,12 @@ class ReplyRun:
         try:
             return await self._ports.cascade.run(self._ask, self)
         except EngineError as error:
-            if not error.retryable or not self._may_start_over():
+            if not error.retryable or not self.may_start_over():
                 raise
             logger.warning("reply %s: trying again after %s", self.reply_id, error.code)
+            self._started_over = True
             self.text_so_far, self.heard, self._unspoken = "", HeardText(), None
             return await self._ports.cascade.run(self._ask, self)
-
-    def _may_start_over(self) -> bool:
-        """Whether nothing was played or called, and what was shown will be written again word for word."""
-        same_words = self._ask.same_again or not self._told_chars
-        return not self._wrote_sound and not self.tool_calls and same_words
 
     async def _play_out(self) -> None:
         """Wait for the last sample to leave."""
