@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from voice_agent.bench.thinker_models import prompt, write_tokenizer
 from voice_agent.models.prompt_tokens import AT_ONCE, SHORT_CHARS, PromptTokens
+from voice_agent.models.text_tokens import TextTokens
 
 
 class Watched:
@@ -23,6 +24,9 @@ class Watched:
         self.threads: set[int] = set()
         self.go = threading.Event()
         self.go.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
 
     def encode(self, text: str, **how: Any) -> Any:
         self.alone.append(text)
@@ -67,6 +71,12 @@ def watched(tokenizer: Tokenizer) -> Watched:
     return Watched(tokenizer)
 
 
+def prompts(watched: Watched, told: Told) -> PromptTokens:
+    tokens = PromptTokens(TextTokens(watched), told)
+    watched.alone.clear()  # of finding out what kind of tokenizer it is
+    return tokens
+
+
 def texts(count: int) -> list[str]:
     return [prompt(20, seed) for seed in range(count)]
 
@@ -85,7 +95,7 @@ async def turns(count: int) -> None:
 
 
 async def test_a_wave_is_encoded_together_beside_the_loop_and_exactly(watched: Watched) -> None:
-    asked, tokens = texts(20), PromptTokens(watched, Told())
+    asked, tokens = texts(20), prompts(watched, Told())
     found = await all_of(tokens, asked)
     assert found == [watched.tokenizer.encode(text, add_special_tokens=False).ids for text in asked]
     assert watched.alone == []
@@ -96,7 +106,7 @@ async def test_a_wave_is_encoded_together_beside_the_loop_and_exactly(watched: W
 async def test_those_that_are_wanted_at_once_wait_for_no_thread(watched: Watched) -> None:
     watched.go.clear()
     asked, told = texts(20), Told(first=6)
-    tokens = PromptTokens(watched, told)
+    tokens = prompts(watched, told)
     tasks = [asyncio.create_task(tokens_of(tokens, text)) for text in asked]
     watched.go.set()  # which the thread waits for, and would the loop
     await turns(3)
@@ -107,17 +117,29 @@ async def test_those_that_are_wanted_at_once_wait_for_no_thread(watched: Watched
     assert told.events[:2] == ["expect", ([len(each) for each in found[:6]], 14)]
 
 
-async def test_long_ones_that_are_wanted_at_once_go_to_the_thread_all_the_same(watched: Watched) -> None:
+async def test_a_long_one_that_is_wanted_at_once_goes_to_the_thread_all_the_same(watched: Watched) -> None:
     asked = ["a " * SHORT_CHARS, *texts(3)]
-    tokens = PromptTokens(watched, Told(first=2))
+    tokens = prompts(watched, Told(first=2))
     await all_of(tokens, asked)
-    assert watched.batches == [asked]
+    assert watched.alone == [asked[1]]
+    assert watched.batches == [[asked[0], *asked[2:]]]
     assert threading.get_ident() not in watched.threads
+
+
+async def test_a_long_one_of_which_little_is_new_needs_no_thread(watched: Watched) -> None:
+    threads = list[int]()
+    encode = watched.encode
+    watched.encode = lambda text, **how: threads.append(threading.get_ident()) or encode(text, **how)
+    tokens, long = prompts(watched, Told()), "a " * SHORT_CHARS
+    await tokens_of(tokens, f"{long}<|im_end|>")
+    found = await tokens_of(tokens, f"{long}<|im_end|>So?")
+    assert found == watched.tokenizer.encode(f"{long}<|im_end|>So?", add_special_tokens=False).ids
+    assert (threads[-2] == threading.get_ident(), threads[-1]) == (False, threading.get_ident())
 
 
 async def test_lengths_are_guessed_from_those_before(watched: Watched) -> None:
     told = Told()
-    tokens = PromptTokens(watched, told)
+    tokens = prompts(watched, told)
     found = await all_of(tokens, texts(8))
     told.expected.clear()
     await all_of(tokens, texts(8))
@@ -127,7 +149,7 @@ async def test_lengths_are_guessed_from_those_before(watched: Watched) -> None:
 
 async def test_the_others_are_rendered_a_few_in_a_turn(watched: Watched) -> None:
     rendered, seen = list[int](), list[int]()
-    tokens = PromptTokens(watched, Told(first=2))
+    tokens = prompts(watched, Told(first=2))
 
     def ask(number: int) -> Coroutine[Any, Any, list[int]]:
         return tokens.of(6, lambda: rendered.append(number) or f"Hello {number}")
@@ -141,7 +163,7 @@ async def test_the_others_are_rendered_a_few_in_a_turn(watched: Watched) -> None
 
 
 async def test_one_after_the_other_needs_no_thread(watched: Watched) -> None:
-    tokens = PromptTokens(watched, Told())
+    tokens = prompts(watched, Told())
     for text in texts(3):
         await tokens_of(tokens, text)
         await asyncio.sleep(0)
@@ -154,17 +176,17 @@ async def test_a_long_one_does_not_hold_up_the_loop(watched: Watched) -> None:
     encode = watched.encode
     watched.encode = lambda text, **how: threads.append(threading.get_ident()) or encode(text, **how)
     long = "a " * SHORT_CHARS
-    await tokens_of(PromptTokens(watched, Told()), long)
+    await tokens_of(prompts(watched, Told()), long)
     assert watched.alone == [long]
     assert threads != [threading.get_ident()]
 
 
 async def test_an_empty_one_has_no_tokens(watched: Watched) -> None:
-    assert await tokens_of(PromptTokens(watched, Told()), "") == []
+    assert await tokens_of(prompts(watched, Told()), "") == []
 
 
 async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
-    tokens, done = PromptTokens(watched, Told()), list[int]()
+    tokens, done = prompts(watched, Told()), list[int]()
 
     async def one(number: int, text: str) -> None:
         await tokens_of(tokens, text)
@@ -181,21 +203,21 @@ async def test_a_wave_comes_back_a_few_at_a_time(watched: Watched) -> None:
 
 async def test_a_wave_is_told_of_from_its_begin_to_its_last_tokens(watched: Watched) -> None:
     told, asked = Told(), texts(AT_ONCE + 2)
-    found = await all_of(PromptTokens(watched, told), asked)
+    found = await all_of(prompts(watched, told), asked)
     lengths = [len(each) for each in found]
     assert told.events == ["expect", (lengths[:AT_ONCE], 2), (lengths[AT_ONCE:], 0), "begin"]
 
 
 async def test_one_alone_is_expected_by_nobody(watched: Watched) -> None:
     told = Told()
-    found = await tokens_of(PromptTokens(watched, told), "Hello.")
+    found = await tokens_of(prompts(watched, told), "Hello.")
     assert told.events == [([len(found)], 0), "begin"]
 
 
 async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watched) -> None:
     told = Told()
     watched.go.clear()
-    tokens = PromptTokens(watched, told)
+    tokens = prompts(watched, told)
     earlier = asyncio.ensure_future(all_of(tokens, texts(2)))
     await turns(2)
     later = asyncio.ensure_future(all_of(tokens, texts(3)))
@@ -211,7 +233,7 @@ async def test_a_wave_that_comes_in_two_turns_ends_with_the_later(watched: Watch
 
 async def test_one_that_was_cancelled_is_passed_over(watched: Watched) -> None:
     watched.go.clear()
-    tokens = PromptTokens(watched, Told())
+    tokens = prompts(watched, Told())
     tasks = [asyncio.create_task(tokens_of(tokens, text)) for text in texts(4)]
     await asyncio.sleep(0.01)
     tasks[2].cancel()
@@ -226,7 +248,7 @@ async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(
     watched: Watched, first: int
 ) -> None:
     told = Told(first)
-    tokens = PromptTokens(watched, told)
+    tokens = prompts(watched, told)
     watched.tokenizer = cast(Any, object())
     for count in (3, 1):
         failed = await asyncio.gather(
@@ -238,7 +260,7 @@ async def test_a_tokenizers_error_reaches_all_who_wait_and_ends_the_wave(
 
 @pytest.mark.parametrize("first", [0, 2, 4])
 async def test_what_a_template_has_against_one_reaches_no_other(watched: Watched, first: int) -> None:
-    tokens = PromptTokens(watched, Told(first))
+    tokens = prompts(watched, Told(first))
 
     def refuse() -> str:
         raise ValueError("no such role")

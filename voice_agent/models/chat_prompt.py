@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from voice_agent.errors import EngineError
+from voice_agent.models.text_tokens import TextTokens
 
 Message = dict[str, Any]
 _DATA_URL = "data:"
@@ -30,8 +31,8 @@ class ChatPrompt:
 
     def __init__(self, tokenizer: Any, processor: Any = None) -> None:
         self._tokenizer = tokenizer
-        # a tokenizers.Tokenizer, if the model has one
-        self.fast = getattr(tokenizer, "backend_tokenizer", None)
+        fast = getattr(tokenizer, "backend_tokenizer", None)  # a tokenizers.Tokenizer, if the model has one
+        self.fast = TextTokens(fast) if fast is not None else None
         self._reads_only = processor is None
         template = _template_of(processor)
         self._rendering: dict[str, Any] = {"chat_template": template} if template else {}
@@ -87,7 +88,7 @@ class ChatPrompt:
     def encode(self, text: str) -> list[int]:
         """A text's tokens, nothing added."""
         if self.fast is not None:  # twice as fast as the wrapper around it, and the same tokens
-            return self.fast.encode(text, add_special_tokens=False).ids
+            return self.fast.of([text])[0]
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 

@@ -1,19 +1,21 @@
 """Conversations to tokens for many requests at once, without holding up the event loop that the answers come through.
 
-One that is alone in its turn of the loop is rendered and encoded there and then, unless it is long: a request alone
-pays for no thread. Of several, those that an idle model begins with come first, there and then as well, since nobody
-else waits for anything. The others are rendered a few at a time and go to a thread together, where the tokenizer takes
-every core it finds and lets go of the interpreter, and come back a few at a time, so that a wave of starts leaves the
-loop room for the first answers. Event loop only.
+One that is alone in its turn of the loop is rendered and encoded there and then, unless much of it is new: a request
+alone pays for no thread. Of several, those that an idle model begins with come first, there and then as well, since
+nobody else waits for anything. The others are rendered a few at a time and go to a thread together, where the tokenizer
+takes every core it finds and lets go of the interpreter, and come back a few at a time, so that a wave of starts leaves
+the loop room for the first answers. Event loop only.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-SHORT_CHARS = 4_000  # a millisecond for one; several take as long together where there are cores for them
+from voice_agent.models.text_tokens import TextTokens
+
+SHORT_CHARS = 4_000  # of new text: a millisecond for one; several take as long where there are cores for them
 AT_ONCE = 4  # requests that go on in one turn of the loop: a millisecond of vLLM's own work
 WARM_UP_TEXTS = 16
 USUAL_TOKENS_PER_CHAR = 0.25
@@ -42,15 +44,15 @@ class _Asked:
     chars: int
     render: Callable[[], str]
     future: asyncio.Future[list[int]]
-    text: str = ""
+    text: str | None = None
     tokens: list[int] | None = None
 
     def rendered(self) -> bool:
-        """Render it; False if nobody waits any more, be it for what the template has against it."""
+        """Render it, once; False if nobody waits any more, be it for what the template has against it."""
         if self.future.done():
             return False
         try:
-            self.text = self.render()
+            self.text = self.render() if self.text is None else self.text
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
             self.future.set_exception(error)
         return not self.future.done()
@@ -64,13 +66,13 @@ class _Asked:
 
 
 class PromptTokens:
-    """One model's tokenizer (tokenizers.Tokenizer); `of` for each prompt. `watch` is told of those that come together.
+    """One model's prompts; `of` for each. `watch` is told of those that come together.
 
     Whoever was cancelled meanwhile is passed over.
     """
 
-    def __init__(self, tokenizer: Any, watch: Watch) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokens: TextTokens, watch: Watch) -> None:
+        self._tokens = tokens
         self._watch = watch
         self._waiting: list[_Asked] = []  # of this turn
         self._encoding: set[_Asked] = set()  # of which there are no tokens yet
@@ -95,19 +97,18 @@ class PromptTokens:
     def _end_turn(self) -> None:
         waiting, self._waiting = self._waiting, []
         wanted = self._watch.expect(self._about(waiting)) if len(waiting) > 1 else 1
-        first, later = waiting[:wanted], waiting[wanted:]
-        if any(asked.chars > SHORT_CHARS for asked in first):
-            first, later = [], waiting
+        first = [asked for asked in waiting[:wanted] if asked.rendered()]
+        long = [asked for asked in first if self._tokens.unknown_chars(asked.text or "") > SHORT_CHARS]
+        later = [*long, *waiting[wanted:]]
         self._encoding.update(later)
-        if first:
-            self._encode_here(first)
+        if len(first) > len(long) or not later:
+            self._encode_here([asked for asked in first if asked not in long])
         if later:
             task = asyncio.get_running_loop().create_task(self._encode_beside(later))
             self._batches.add(task)
             task.add_done_callback(self._batches.discard)
 
-    def _encode_here(self, first: list[_Asked]) -> None:
-        rendered = [asked for asked in first if asked.rendered()]
+    def _encode_here(self, rendered: list[_Asked]) -> None:
         try:
             self._encode(rendered)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits raises it
@@ -131,13 +132,10 @@ class PromptTokens:
             self._give_out()
 
     def _encode(self, rendered: Sequence[_Asked]) -> None:
-        texts = [asked.text for asked in rendered]
-        if len(texts) == 1:
-            found = [self._tokenizer.encode(texts[0], add_special_tokens=False)]
-        else:
-            found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        for asked, encoding in zip(rendered, found, strict=True):
-            asked.tokens = encoding.ids
+        for asked, tokens in zip(
+            rendered, self._tokens.of([asked.text or "" for asked in rendered]), strict=True
+        ):
+            asked.tokens = tokens
 
     def _give_out(self) -> None:
         """The next few, then again in the loop's next turn."""
