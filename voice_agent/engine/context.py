@@ -31,6 +31,11 @@ def most_tokens(messages: list[ChatMessage]) -> int:
     return sum(64 + len(json.dumps(message, ensure_ascii=False).encode()) for message in messages)
 
 
+def text_chars(messages: list[ChatMessage]) -> int:
+    """About how long the text of a conversation is; media and tools do not count."""
+    return sum(_content_chars(message.get("content")) for message in messages)
+
+
 def fit_messages(messages: list[ChatMessage], count: Count, limit_tokens: int) -> list[ChatMessage]:
     """Leading system messages and the newest turns, within `limit_tokens`; raises ContextTooLong if none fits.
 
@@ -118,3 +123,9 @@ def _turn_borders(rest: list[ChatMessage]) -> list[int]:
 
 def _call_ids(message: ChatMessage) -> Iterable[str]:
     return (call["id"] for call in message.get("tool_calls") or [])
+
+
+def _content_chars(content: Any) -> int:
+    if isinstance(content, list):
+        return sum(len(str(part.get("text", ""))) for part in content if isinstance(part, dict))
+    return len(content) if isinstance(content, str) else 0

@@ -19,7 +19,7 @@ import numpy as np
 from voice_agent.audio import MODEL_RATE_HZ, Samples, silence
 from voice_agent.clock import Clock, ms_between
 from voice_agent.engine import families
-from voice_agent.engine.context import ChatMessage, fit_messages, most_tokens
+from voice_agent.engine.context import ChatMessage, fit_messages, most_tokens, text_chars
 from voice_agent.engine.lanes import Job, Lane, Lanes, Send
 from voice_agent.engine.messages import (
     Abort,
@@ -53,6 +53,7 @@ Model = ThinkerModel | ConcurrentThinkerModel
 MAX_SPEECH_SAMPLES = 30 * MODEL_RATE_HZ
 TEMPLATE_SLACK_TOKENS = 16  # begin and generation marks that a count may leave out
 COUNTED_PROMPTS = 4_096
+LONG_CHARS = 20_000  # of a conversation: to count its tokens takes 5 ms if all of it is new
 GIVE_WAY_S = (
     0.5  # most that a token waits for what is being heard: somebody speaks, perhaps over this very answer
 )
@@ -189,7 +190,10 @@ class ThinkerEngine:
 
     async def _think_beside(self, task: Request, request: Think) -> Finished:
         assert isinstance(self.thinker, ConcurrentThinkerModel), "only such a Thinker has tasks"
-        answer = self._answer(task, request, self.thinker)
+        if text_chars(request.messages) > LONG_CHARS:
+            answer = await asyncio.to_thread(self._answer, task, request, self.thinker)
+        else:
+            answer = self._answer(task, request, self.thinker)
         return answer.end(await self.thinker.answer(answer.request, answer.emit))
 
     def _answer(

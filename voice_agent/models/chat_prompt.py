@@ -92,17 +92,6 @@ class ChatPrompt:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
-def text_chars(messages: list[Message]) -> int:
-    """About how long the text of a conversation is; media and tools do not count."""
-    return sum(_content_chars(message.get("content")) for message in messages)
-
-
-def _content_chars(content: Any) -> int:
-    if isinstance(content, list):
-        return sum(len(str(part.get("text", ""))) for part in content if isinstance(part, dict))
-    return len(content) if isinstance(content, str) else 0
-
-
 def _template_of(processor: Any) -> str | None:
     """A model with ears and eyes may keep its template with them; of several, the one for talking."""
     template = getattr(processor, "chat_template", None)

@@ -17,12 +17,13 @@ from typing import Any
 
 import msgspec
 
+from voice_agent.engine.context import text_chars
 from voice_agent.engine.messages import RowsRef, Think
 from voice_agent.engine.runtime import ThinkerEnd, ThinkerOptions
 from voice_agent.errors import EngineDied, EngineError
 from voice_agent.family_options import VllmOptions, read_options
 from voice_agent.models import vllm_versions
-from voice_agent.models.chat_prompt import ChatPrompt, text_chars
+from voice_agent.models.chat_prompt import ChatPrompt
 from voice_agent.models.prompt_tokens import PromptTokens
 from voice_agent.models.tool_calls import ToolCallReader, call_schema, offered_tools, reader_for
 from voice_agent.models.vllm_first_step import FirstStep
